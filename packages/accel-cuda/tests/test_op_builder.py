@@ -50,18 +50,68 @@ def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-@pytest.mark.upstream
-def test_kernels_do_not_get_what_they_misread(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = SimpleNamespace(nhwc_bias_add=lambda *a: "kernel", token_gather=lambda *a: "kernel")
+HALVES = (torch.float16, torch.bfloat16)
+#: Types that kernels read, and the arguments of each function: `t` a tensor whose type is not asked for, `a` another.
+READ: dict[str, tuple[tuple[torch.dtype, ...], dict[str, str]]] = {
+    "EvoformerAttnBuilder": (HALVES, {"attention": "tttaata", "attention_bwd": "tttttaaaatttaa"}),
+    "RandomLTDBuilder": (
+        (*HALVES, torch.float32),
+        {"token_gather": "tan", "token_scatter_": "ttan", "mask_gather_bert": "ta", "mask_gather_gpt": "tn"},
+    ),
+    "SpatialInferenceBuilder": (
+        (torch.float16,),
+        {"nhwc_bias_add": "tt", "nhwc_bias_add_add": "ttt", "nhwc_bias_add_bias_add": "tttt"},
+    ),
+}
+
+
+class Kernels:
+    """An op of which each function tells that it ran."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: "kernel"
+
+
+@pytest.fixture
+def kernels(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ops are compiled, to `Kernels`."""
     cuda_home("12.8.0")
     monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
-    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: kernels)
+    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: Kernels())
+
+
+@pytest.mark.upstream
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", READ)
+def test_kernels_do_not_get_what_they_misread(name: str) -> None:
+    op, (types, functions) = CUDA_Accelerator().create_op_builder(name).load(), READ[name]
+
+    def by_kernel(function: str, arguments: list[Any]) -> bool:
+        try:
+            return bool(getattr(op, function)(*arguments) == "kernel")
+        except Exception:  # plain torch's, of arguments that are no problem
+            return False
+
+    others: dict[str, Any] = {"a": torch.zeros(4, 4, dtype=torch.int32), "n": 2}
+    for function, kinds in functions.items():
+        for dtype in (*types, torch.float64):
+            good = [torch.zeros(4, 4, dtype=dtype) if kind == "t" else others[kind] for kind in kinds]
+            assert by_kernel(function, good) == (dtype in types), (function, dtype)
+            for place in (place for place, kind in enumerate(kinds) if kind == "t"):
+                for other in (good[place].t(), good[place].double()):
+                    assert not by_kernel(function, [*good[:place], other, *good[place + 1 :]]), (
+                        function,
+                        place,
+                    )
+
+
+@pytest.mark.upstream
+@pytest.mark.usefixtures("kernels")
+def test_what_kernels_misread_is_plain_torch_s() -> None:
+    rows, index = torch.ones(1, 3, 4), torch.zeros(1, 2).int()
     spatial = CUDA_Accelerator().create_op_builder("SpatialInferenceBuilder").load()
-    rows, bias = torch.ones(1, 3, 4).half(), torch.ones(4).half()
-    assert spatial.nhwc_bias_add(rows, bias) == "kernel"
-    assert torch.equal(spatial.nhwc_bias_add(rows.bfloat16(), bias.bfloat16()), 2 * rows.bfloat16())
-    tokens, index = CUDA_Accelerator().create_op_builder("RandomLTDBuilder").load(), torch.zeros(1, 2).int()
-    assert tokens.token_gather(rows, index, True) == "kernel"
+    assert torch.equal(spatial.nhwc_bias_add(rows.bfloat16(), rows[0, 0].bfloat16()), 2 * rows.bfloat16())
+    tokens = CUDA_Accelerator().create_op_builder("RandomLTDBuilder").load()
     for other in (rows.double(), rows.transpose(1, 2)):
         assert torch.equal(tokens.token_gather(other, index, True), other[:, [0, 0]])
 
@@ -123,19 +173,22 @@ def test_ops_are_compiled_where_they_can_be(
 
 
 @pytest.mark.upstream
+@pytest.mark.parametrize("name", [*PLAIN, *MIXED])
 def test_compilation_that_fails_is_told_and_plain_torch_serves(
-    cuda_home: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, cuda_home: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(self: Any, verbose: bool = True) -> Any:
-        raise RuntimeError("Error building extension 'fused_lamb'")
+        raise RuntimeError("ninja: build stopped")
 
     cuda_home("12.8.0")
     monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
     monkeypatch.setattr(SourceBuilder, "load", fails)
     with caplog.at_level(logging.WARNING, "accel_cuda"):
-        op = CUDA_Accelerator().create_op_builder("FusedLambBuilder").load()
-    assert callable(op.lamb)
-    assert "Error building extension" in caplog.text
+        builder = CUDA_Accelerator().create_op_builder(name)
+        op = builder.load()
+    assert {each for each in dir(builder.plain().load()) if each[0] != "_"} <= set(dir(op))
+    (reported,) = [text for text in caplog.messages if "ninja: build stopped" in text]
+    assert reported.startswith(builder.name)
 
 
 @pytest.mark.upstream

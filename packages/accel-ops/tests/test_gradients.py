@@ -128,9 +128,12 @@ def test_a_fused_step_is_scaling_step_and_copy(
     copy, kept, bounds = torch.zeros(2503, dtype=dtype), grad.clone(), []
 
     _steps(op, kind, param, grad.mul(factor), states)
-    step = op.fused(
-        grad_factor=factor, copy=copy, copied=(lambda *piece: bounds.append(piece)) if pieces else None
-    )
+
+    def copied(begin: int, end: int) -> None:
+        bounds.append((begin, end))
+        assert torch.equal(copy[begin:end], ours[begin:end].to(dtype))  # it is told once it is there
+
+    step = op.fused(grad_factor=factor, copy=copy, copied=copied if pieces else None)
     _steps(step, kind, ours, grad, our_states)
     getattr(step, f"destroy_{kind}")(3)
 

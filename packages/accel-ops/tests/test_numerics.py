@@ -180,6 +180,8 @@ def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_
         for bad in (float("inf"), float("nan")):
             spoiled = [*tensors, torch.tensor([1.0, bad], dtype=dtype)]
             assert not torch.tensor(kernels.sum_of_squares(spoiled)).isfinite()
+    for number in (1e30, 1e-30):  # whose squares float32 does not hold
+        assert kernels.sum_of_squares([torch.full((5,), number)]) == pytest.approx(5 * number**2, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops: tables that name nothing, builders that raise or lie, forgotten arguments, silent failures."""
 
-import itertools
-import logging
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -16,9 +14,7 @@ from accel_good.op_builder import TABLE, optimizers
 from accel_good.traits import TRAITS
 from setuptools.command.build_ext import build_ext
 
-from accel_core.op_builder import Implementation, OpBuilder, OpTable
-from accel_core.op_builder.source_builder import SourceBuilder
-from accel_ops import fused_optimizers, plain
+from accel_core.op_builder import OpTable
 from broken import answers, breaks, broken
 
 
@@ -47,19 +43,6 @@ class NamelessBuilder(optimizers.FusedAdamBuilder):
     NAME = "cpu_adam"
 
 
-class VarlessBuilder(optimizers.FusedAdamBuilder):
-    BUILD_VAR = ""
-
-
-class RenamedBuilder(optimizers.FusedAdamBuilder):
-    """Has another name at each construction."""
-
-    _count = itertools.count()
-
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(f"fused_adam_{next(self._count)}")
-
-
 _STEPS = "op_numerics.optimizer_steps_are_right"
 _ADAM = (f"{_STEPS}[FusedAdam-AdamW]", f"{_STEPS}[FusedAdam-Adam]")
 _HARMLESS = "op_table.asking_for_compatibility_is_harmless"
@@ -67,8 +50,6 @@ _BUILDERS: dict[str, tuple[str, ...]] = {
     "RaisingBuilder": (_HARMLESS, *_ADAM),
     "StartingBuilder": (_HARMLESS,),
     "NamelessBuilder": ("op_table.builders_tell_about_themselves",),
-    "VarlessBuilder": ("op_table.builders_tell_about_themselves",),
-    "RenamedBuilder": ("identity.deepspeed_s_builders_are_this_device_s",),
 }
 for _name, _fails in _BUILDERS.items():
     breaks(*_fails, name=_name)(_with(FusedAdamBuilder=f"broken.ops:{_name}"))
@@ -89,12 +70,7 @@ class PackageIsThatOfSelf(GOOD_Accelerator):
         return super().op_builder_dir() if own else f"{type(self).__module__}.op_builder"
 
 
-@breaks(
-    "op_table.missing_ops_have_reasons op_file_io.functions_without_a_handle_transfer",
-    "op_file_io.handle_tells_what_it_was_given op_file_io.locked_tensors_can_be_transferred",
-    "op_file_io.reads_in_flight_each_fill_their_tensor op_file_io.requests_that_fail_say_so",
-    "op_file_io.writes_leave_the_rest_of_a_file",
-)
+@breaks("op_table.missing_ops_have_reasons")
 class MissingOpHasNoTrait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -105,33 +81,10 @@ class MissingOpHasNoTrait(GOOD_Accelerator):
 broken(
     "MissingOpIsNone",
     "op_table.asking_for_compatibility_is_harmless op_loading.builders_are_new",
-    "op_table.every_op_has_a_builder op_table.missing_ops_have_reasons op_table.unknown_op_is_refused",
+    "op_table.missing_ops_have_reasons op_table.unknown_op_is_refused",
     "identity.deepspeed_s_builders_are_this_device_s",
     create_op_builder=lambda self, class_name: (
         GOOD_Accelerator.create_op_builder(self, class_name) if class_name in TABLE else None
-    ),
-)
-
-
-class LoadingBuilder(OpBuilder):
-    """Stands for any op, and loads an empty module."""
-
-    NAME = "deepspeed_not_implemented"
-
-    def compatibility(self) -> tuple[bool, str]:
-        return False, "nothing is here"
-
-    def load(self, verbose: bool = True) -> Any:
-        return SimpleNamespace()
-
-
-broken(
-    "UnknownOpLoads",
-    "op_table.unknown_op_is_refused",
-    get_op_builder=lambda self, class_name: (
-        LoadingBuilder
-        if class_name == "NoSuchOpBuilder"
-        else GOOD_Accelerator.get_op_builder(self, class_name)
     ),
 )
 
@@ -342,83 +295,6 @@ class BuildersAreKept(GOOD_Accelerator):
     def create_op_builder(self, class_name: str) -> Any:
         kept = self.__dict__.setdefault("_kept", {})
         return kept.setdefault(class_name, super().create_op_builder(class_name))
-
-
-# --- ops with kernels and plain torch behind them: kernels that get everything, or nothing, and silent failures
-
-_log = logging.getLogger("accel_good")
-_READ = "op_compiled.kernels_get_the_tensors_that_they_read"
-_SERVE = "op_compiled.kernels_serve_where_they_compile"
-_TOLD = "op_compiled.kernels_that_do_not_compile_are_told"
-#: While nobody pretends a compiler, nothing is compiled.
-_REAL = SourceBuilder.load
-
-
-class _Chosen:
-    def __init__(self, compiled: Any, other: Any) -> None:
-        self._both = compiled, other
-
-    def __getattr__(self, name: str) -> Any:
-        compiled, other = (getattr(each, name) for each in self._both)
-
-        def function(*arguments: torch.Tensor) -> Any:
-            fits = all(each.dtype == torch.float16 and each.is_contiguous() for each in arguments)
-            return (compiled if fits else other)(*arguments)
-
-        return function
-
-    def __dir__(self) -> list[str]:
-        return dir(self._both[1])
-
-
-class _Spatial(SourceBuilder):
-    NAME = "spatial_inference"
-    BUILD_VAR = "DS_BUILD_SPATIAL_INFERENCE"
-    UPSTREAM = ("deepspeed.ops.op_builder.spatial_inference.SpatialInferenceBuilder",)
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
-    plain = plain.SpatialInferenceBuilder
-    chooses, tells = True, True
-
-    def compatibility(self) -> tuple[bool, str]:
-        return True, "plain torch"
-
-    def load(self, verbose: bool = True) -> Any:
-        functions = self.plain().load(verbose=verbose)
-        if SourceBuilder.load is _REAL:
-            return functions
-        try:
-            loaded = super().load(verbose=verbose)
-        except RuntimeError as error:
-            if self.tells:
-                _log.warning("%s cannot be compiled: %s", self.name, error)
-            return functions
-        return _Chosen(loaded, functions) if self.chooses else loaded
-
-
-class _Lamb(_Spatial):
-    NAME = "fused_lamb"
-    BUILD_VAR = "DS_BUILD_FUSED_LAMB"
-    plain = fused_optimizers.FusedLambBuilder
-
-    def load(self, verbose: bool = True) -> Any:
-        return self.plain().load(verbose=verbose)
-
-
-def _of_class(name: str, builder: type[SourceBuilder]) -> type[GOOD_Accelerator]:
-    class Compiled(GOOD_Accelerator):
-        def get_op_builder(self, class_name: str) -> Any:
-            return builder if class_name == name else super().get_op_builder(class_name)
-
-    return Compiled
-
-
-_SPATIAL = "SpatialInferenceBuilder"
-breaks(f"{_READ}[{_SPATIAL}]", name="KernelsGetEveryTensor")(
-    _of_class(_SPATIAL, type(_SPATIAL, (_Spatial,), {"chooses": False}))
-)
-breaks(f"{_SERVE}[FusedLambBuilder] {_TOLD}[FusedLambBuilder]", name="PlainTorchServesAlways")(
-    _of_class("FusedLambBuilder", type("FusedLambBuilder", (_Lamb,), {}))
-)
 
 
 # --- what the checks of the runtime's operators notice: one that has to be there, one tried for nothing, a blind trial

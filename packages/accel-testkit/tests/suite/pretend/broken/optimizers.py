@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer ops: early rounding, forgotten decay, a device left current."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,59 +9,14 @@ from accel_good.accelerator import GOOD_Accelerator
 from accel_good.op_builder.others import UtilsBuilder
 from accel_good.runtime import TheRuntime
 
-from accel_ops.op_builder import CPULionBuilder
 from broken import breaks
-from broken.ops import _Changed, register_calls, replaces, with_builder
+from broken.ops import register_calls, replaces, with_builder
 
-_CHECKS = "op_host"
 _FORM = "op_steps.every_form_is_stepped"
 _SETTINGS = "op_devices.op_leaves_settings"
 _NOTHING = "op_steps.nothing_comes_of_nothing"
 _LEAVES = "op_devices.op_leaves_device_and_streams"
 _COMPUTES = "op_devices.op_computes_where_its_tensors_are"
-
-
-def _register(name: str, *fails: str, **functions: Callable[..., Any]) -> None:
-    """Register a variant whose Lion on the host offers these functions, some of them broken."""
-
-    def load(self: Any, verbose: bool = True) -> Any:
-        return _Changed(CPULionBuilder().load(), functions)
-
-    breaks(*fails, name=name)(with_builder("CPULionBuilder", load=load))
-
-
-def _replaced(
-    op: Any, grad: Any, destination: Any = None, *, accumulated: Any = None, add: bool = False
-) -> Any:
-    return op.copy_gradient(grad, destination, accumulated=accumulated)
-
-
-def _in_float32(op: Any, tensor: torch.Tensor) -> float:
-    return float(tensor.float().square().sum())
-
-
-def _told_before(op: Any, *, grad_factor: float = 1.0, copy: Any = None, copied: Any = None) -> Any:
-    if copied is not None:
-        copied(0, copy.numel())
-    return op.fused(grad_factor=grad_factor, copy=copy)
-
-
-_register(
-    "GradientsAreNotAdded",
-    f"{_CHECKS}.gradients_are_copied_and_summed[CPULionBuilder]",
-    copy_gradient=_replaced,
-)
-_register(
-    "SquaresAreSummedInFloat32",
-    f"{_CHECKS}.squares_are_summed_in_float64[CPULionBuilder]",
-    sum_of_squares=_in_float32,
-)
-_register(
-    "CopiesAreToldTooEarly",
-    f"{_CHECKS}.fused_steps_are_steps[CPULionBuilder-bf16]",
-    f"{_CHECKS}.fused_steps_are_steps[CPULionBuilder-fp16]",
-    fused=_told_before,
-)
 
 
 # --- what the checks of precision and of an op's names notice: early rounding, functions nobody wrote
