@@ -160,11 +160,6 @@ broken(
     synchronize=lambda self, device_index=None: None,
 )
 broken(
-    "SynchronizeWaitsForTheCurrentDevice",
-    *(f"{_ITS_DEVICE}[{pair}]" for pair in ("0-1", "1-0")),
-    synchronize=lambda self, device_index=None: Good.synchronize(self),
-)
-broken(
     "SynchronizeWaitsForOneStream",
     _EVERY_STREAM,
     synchronize=lambda self, device_index=None: self.current_stream(device_index).synchronize(),
@@ -185,11 +180,6 @@ event(
     "EventSynchronizeDoesNothing",
     *(_RECORD, _RECORD_IN, f"{_IN_USE}[event]", f"{_AGAIN}[host]", _OWN),
     synchronize=lambda self: None,
-)
-event(
-    "EventIsRecordedOnce",
-    *(f"{_AGAIN}[device]", f"{_AGAIN}[host]"),
-    record=lambda self, stream=None: None if self.event_id else _RUNTIME.Event.record(self, stream),
 )
 
 

@@ -80,22 +80,6 @@ class ReplayRunsTheWorkTwice(GOOD_Accelerator):
         super().replay_graph(graph)
 
 
-@breaks(
-    "graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception",
-    "graphs.no_graph_captures_nothing",
-)
-class CaptureGoesOnAfterAnException(GOOD_Accelerator):
-    @contextmanager
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
-        self._capturing = True
-        with super().capture_to_graph(graph):
-            yield
-        self._capturing = False
-
-    def is_current_stream_capturing(self) -> bool:
-        return getattr(self, "_capturing", False)
-
-
 @breaks("graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception")
 class CaptureSwallowsExceptions(GOOD_Accelerator):
     @contextmanager

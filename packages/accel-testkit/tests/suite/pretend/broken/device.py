@@ -15,13 +15,6 @@ from accel_core.vendor import Evidence
 from broken import Site, breaks, broken
 
 broken(
-    "DeviceIsTheCurrentOne",
-    "device.device_without_an_index_is_the_type",
-    device=lambda self, device_index=None: GOOD_Accelerator.device(
-        self, self.current_device() if device_index is None else device_index
-    ),
-)
-broken(
     "NameDropsIndexZero",
     "device.current_device_name_is_that_of_the_current_device device.device_with_an_index_keeps_it",
     device_name=lambda self, device_index=None: f"cpu:{device_index}" if device_index else "cpu",
@@ -67,7 +60,6 @@ class SameDeviceIsNotSetAgain(GOOD_Accelerator):
 
 _FORKED = "processes.nothing_is_opened_before_the_first_use"
 _ONE = "processes.process_has_the_devices_that_it_is_shown[one]"
-_NONE = "processes.process_has_the_devices_that_it_is_shown"
 _PROBE = "processes.probe_counts_what_the_process_has"
 
 
@@ -97,12 +89,6 @@ class VisibleDevicesAreIgnored(GOOD_Accelerator):
     def device_count(self) -> int:
         return 2
 
-    def is_available(self) -> bool:
-        return True
-
-
-@breaks(_NONE, started="seen")
-class DeviceIsAlwaysAvailable(GOOD_Accelerator):
     def is_available(self) -> bool:
         return True
 

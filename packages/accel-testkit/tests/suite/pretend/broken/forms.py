@@ -37,14 +37,6 @@ def _not_random(op: Any, out: Any, val: Any, size: int, stochastic: int, *rest: 
 
 
 register_calls(
-    _FP,
-    "CodesAreNew",
-    "op_fp_quantizer.shapes_and_types_are_taken",
-    quantize=lambda op, *arguments: op.quantize(*arguments).clone(),
-)
-
-
-register_calls(
     _FP, "AllStepsAreRead", "op_fp_quantizer.steps_are_read_from_any_layout", get_scales=_all_steps
 )
 register_calls(_FP, "NothingIsRandom", "op_fp_quantizer.rounding_and_overflow", quantize=_not_random)

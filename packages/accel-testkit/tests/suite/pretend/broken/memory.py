@@ -5,7 +5,6 @@
 from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator
-from accel_good.runtime import TOTAL_MEMORY
 
 from broken import answers, breaks, broken
 
@@ -55,18 +54,6 @@ class StatsAreStale(GOOD_Accelerator):
         return self._stats
 
 
-def _of_device_0(name: str) -> Any:
-    def figure(self: GOOD_Accelerator, device_index: int | None = None) -> int:
-        return getattr(self.device_module, name)(0)  # type: ignore[no-any-return]
-
-    return figure
-
-
-breaks("memory.each_device_has_its_figures[memory_allocated]", name="memory_allocated_ignores_the_index")(
-    type("IgnoresTheIndex", (GOOD_Accelerator,), {"memory_allocated": _of_device_0("memory_allocated")})
-)
-
-
 @breaks("device_index.reset_reaches_one_device memory.peak_of_another_device_stays")
 class ResetReachesAll(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
@@ -76,30 +63,16 @@ class ResetReachesAll(GOOD_Accelerator):
 
 # --- memory figures that contradict one another
 
-_RESERVED = "memory.figures_are_in_order"
 _HIGHEST = "memory.peak_is_the_highest_that_was_allocated"
 _DEVICES = "memory.statistics_of_each_device_have_the_same_keys"
 _HELD = "memory.what_is_held_is_not_available"
 _BLOCKS = "memory.figures_are_sums_of_aligned_blocks"
 
-answers(
-    {"available_memory": TOTAL_MEMORY // 2},
-    "memory.available_memory_falls",
-    "device_index.index_chooses_the_device[{}]",
-    "device_index.index_without_a_device_is_refused[{}]",
-)
 broken(
     "PeakIsBelowThePresent",
     "memory.figures_are_in_order",
     max_memory_allocated=lambda self, device_index=None: max(
         GOOD_Accelerator.max_memory_allocated(self, device_index) - 4096, 0
-    ),
-)
-broken(
-    "ReservedIsLessThanAllocated",
-    _RESERVED,
-    memory_reserved=lambda self, device_index=None: (
-        GOOD_Accelerator.memory_reserved(self, device_index) - 4096
     ),
 )
 broken(

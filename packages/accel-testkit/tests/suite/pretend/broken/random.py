@@ -54,13 +54,6 @@ class RandomModuleIsPythons(GOOD_Accelerator):
         return random
 
 
-broken(
-    "SeedsAreCut",
-    "random.every_way_to_seed_gives_one_state",
-    manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, seed % 2**32),
-)
-
-
 @breaks("random.seeding_the_device_leaves_the_host_alone")
 class SeedsNumpyToo(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:

@@ -109,12 +109,6 @@ class GradientsAreNotReduced(_without("all_reduce", "reduce_scatter_tensor", "al
     pass
 
 
-@breaks(f"{_TRAINING}[3]", started="alone")
-class EngineCanNotNameItsDevice(GOOD_Accelerator):
-    def set_device(self, device_index: int) -> None:
-        super().set_device(device_index + 0)
-
-
 @breaks("training.bfloat16_trains", started="alone")
 class EngineHasNoBfloat16(GOOD_Accelerator):
     def is_bf16_supported(self) -> bool:

@@ -35,10 +35,7 @@ for _name in ("graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "rese
     breaks(f"traits.declared_feature_is_missing[{_name}]", name=f"{_name}_are_declared_missing")(
         _declares(_name)
     )
-breaks(
-    "traits.traits_name_features_and_ops op_table.served_ops_are_not_declared_missing",
-    name="OpIsThereAndDeclaredMissing",
-)(_declares("UtilsBuilder"))
+breaks("traits.traits_name_features_and_ops", name="OpIsThereAndDeclaredMissing")(_declares("UtilsBuilder"))
 breaks(
     "traits.declared_feature_is_missing[indexed_devices]",
     "device_index.index_of_the_only_device_is_accepted",

@@ -3,7 +3,7 @@
 """Streams, events and lazy calls: work elsewhere, events that are never done, callbacks that are forgotten."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from accel_good.accelerator import GOOD_Accelerator
@@ -28,35 +28,6 @@ broken(
     "device_index.index_chooses_the_device[current_stream] streams.stream_is_of_the_device_named",
     current_stream=lambda self, device_index=None: GOOD_Accelerator.current_stream(self),
 )
-broken(
-    "ChosenStreamIsIgnored",
-    "streams.blocks_nest streams.stream_is_of_the_device_named",
-    stream=lambda self, stream: nullcontext(),
-)
-
-
-class _WithoutFinally:
-    """A context that forgets the former stream when an exception ends it; a context that is freed would restore it."""
-
-    kept: ClassVar[list[AbstractContextManager[Any]]] = []
-
-    def __init__(self, context: AbstractContextManager[Any]) -> None:
-        self._context = context
-        self.kept.append(context)
-
-    def __enter__(self) -> None:
-        self._context.__enter__()
-
-    def __exit__(self, kind: Any, *_error: object) -> None:
-        if kind is None:
-            self._context.__exit__(None, None, None)
-
-
-broken(
-    "StreamStaysAfterAnException",
-    "streams.stream_is_left_by_an_exception",
-    stream=lambda self, stream: _WithoutFinally(GOOD_Accelerator.stream(self, stream)),
-)
 
 
 @breaks("streams.stream_is_left_by_an_exception")
@@ -77,26 +48,6 @@ class LeavingMeansTheDefaultStream(GOOD_Accelerator):
                 yield
         finally:
             streams.current[:] = streams.default
-
-
-@breaks("streams.stream_is_chosen_for_one_thread")
-class StreamIsChosenForAllThreads(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self._chosen: list[Any] = []
-
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        with super().stream(stream):
-            self._chosen.append(stream or self.current_stream())
-            try:
-                yield
-            finally:
-                self._chosen.pop()
-
-    def current_stream(self, device_index: int | None = None) -> Any:
-        mine = [one for one in self._chosen if one.device_index == (device_index or 0)]
-        return mine[-1] if mine else super().current_stream(device_index)
 
 
 class _Waitless(Stream):
