@@ -148,6 +148,16 @@ def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(
     assert first(run_with(0), run_with(noise)) == blamed
 
 
+def test_wrong_derivative_is_named_beside_a_large_activation() -> None:
+    def run_with(error: float) -> RankRecord:
+        return run(
+            (BACKWARD, "a", "aten.gelu_backward.default", [value(size=1e-3), value()], [value(error, 1e-3)])
+        )
+
+    assert first(run_with(0), run_with(1e-3)) == ("a", "result")
+    assert first(run_with(0), run_with(1e-7)) is None
+
+
 def test_memory_that_is_moved_is_not_blamed_for_what_is_rounding_beside_the_gradients() -> None:
     def run_with(piece: float, size: float) -> RankRecord:
         moved = digest(torch.full((4,), piece))

@@ -379,7 +379,9 @@ def _scale(result: Digest, event: Event) -> float:
         return max([result.norm, *norms])
     if event.key.name == GRADIENT_OF_RESULT:
         return max([result.norm, *(norm * _NEGLIGIBLE for norm in norms)])
-    same = (one.norm for one in event.inputs if one.shape == result.shape and one.numel > 1)
+    # The derivative of a function of one tensor is multiplied by the gradient, which is the first input.
+    read = event.inputs[:1] if "_backward" in event.key.name and len(event.inputs) == 2 else event.inputs
+    same = (one.norm for one in read if one.shape == result.shape and one.numel > 1)
     return max([result.norm, _summed(result, event)[0], *same])
 
 
