@@ -79,6 +79,8 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.programs
 	$(BIN)/python -m benchmarks.compare
 	$(BIN)/python -m benchmarks.compare_faults
+	$(BIN)/python -m benchmarks.compare_programs
+	$(BIN)/python -m benchmarks.verify
 	$(BIN)/python -m benchmarks.port_programs
 	$(BIN)/python -m benchmarks.aio
 	$(BIN)/python -m benchmarks.device
