@@ -217,7 +217,6 @@ void add_functions(Text& text) {
   FUNCTION(accel_adam_rollback);
   FUNCTION(accel_adagrad);
   FUNCTION(accel_lion);
-  FUNCTION(accel_sgd);
   FUNCTION(accel_sum_of_squares);
   FUNCTION(accel_copy_gradient);
   FUNCTION(accel_zero);

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { ACCEL_ABI_VERSION = 6 };
+enum { ACCEL_ABI_VERSION = 7 };
 
 // Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
@@ -103,9 +103,6 @@ ACCEL_API int accel_adagrad(
 ACCEL_API int accel_lion(
     const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor,
     double at_zero);
-ACCEL_API int accel_sgd(
-    const accel_tensor_lists* lists, double lr, double momentum, double dampening, double weight_decay,
-    double grad_factor, int32_t nesterov, int32_t first_step);
 
 // Sum of squares over all `grads`, in double, in an order that does not depend on threads or instruction set;
 // infinite or NaN where an element is.

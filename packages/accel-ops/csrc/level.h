@@ -33,7 +33,7 @@ using Widen = void (*)(const uint16_t* from, float* to, int64_t n);
 using Narrow = void (*)(const float* from, uint16_t* to, int64_t n);
 
 struct Level {
-  Steps adam, adam_rollback, adagrad, lion, sgd;
+  Steps adam, adam_rollback, adagrad, lion;
   Widen from_bf16, from_f16;
   Narrow to_bf16, to_f16;
   double (*sum_of_squares)(const float* x, int64_t n);

@@ -194,14 +194,6 @@ int accel_lion(
   return run(*lists, level().lion, &op);
 }
 
-int accel_sgd(
-    const accel_tensor_lists* lists, double lr, double momentum, double dampening, double weight_decay,
-    double grad_factor, int32_t nesterov, int32_t first_step) {
-  const accel::Sgd op{to_float(lr), to_float(momentum), to_float(first_step ? 1 : 1 - dampening),
-                      to_float(weight_decay), to_float(grad_factor), nesterov != 0};
-  return run(*lists, level().sgd, &op);
-}
-
 int accel_zero(const accel_tensor_lists* lists) {
   const int32_t type = lists->state_type;
   if (!is_float_type(type)) return ACCEL_BAD_TYPE;

@@ -17,7 +17,7 @@ TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 TYPES = list(TOLERANCE)
 #: Elements enough for two threads, of which each has at least `kGrain` (csrc/optimizers.cpp).
 LARGE = 40_001
-STATES = {"adam": 2, "adam_rollback": 2, "adagrad": 1, "lion": 1, "sgd": 1}
+STATES = {"adam": 2, "adam_rollback": 2, "adagrad": 1, "lion": 1}
 
 
 @dataclass
@@ -80,11 +80,6 @@ def draw_options(draw: random.Random, kernel: str) -> dict[str, Any]:
             "step": draw.choice([1, 2, 10, 1000]), "decoupled": draw.random() < 0.5,
             "bias_correction": draw.random() < 0.5,
         }  # fmt: skip
-    if kernel == "sgd":
-        options |= {
-            "momentum": draw.choice([0.0, 0.9]), "dampening": draw.choice([0.0, 0.1]),
-            "nesterov": draw.random() < 0.5, "first_step": draw.random() < 0.3,
-        }  # fmt: skip
     return options
 
 
@@ -109,11 +104,8 @@ def reference(kernel: str, o: dict[str, Any], p: Any, g: Any, *s: Any) -> tuple[
         c = o["beta1"] * s[0] + (1 - o["beta1"]) * g
         return (1 - lr * decay) * p - lr * c.sign(), o["beta2"] * s[0] + (1 - o["beta2"]) * g
     g = g + decay * p
-    if kernel == "adagrad":
-        total = s[0] + g * g
-        return p - lr * g / (total.sqrt() + o["eps"]), total
-    buffer = o["momentum"] * s[0] + (1 if o["first_step"] else 1 - o["dampening"]) * g
-    return p - lr * (g + o["momentum"] * buffer if o["nesterov"] else buffer), buffer
+    total = s[0] + g * g
+    return p - lr * g / (total.sqrt() + o["eps"]), total
 
 
 def call(case: Case) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 #: Element types.
 F32, BF16, F16 = range(3)
 #: Status codes.
@@ -249,7 +249,6 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
     "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),
     "accel_lion": (c_int32, (_LISTS, *[c_double] * 6)),
-    "accel_sgd": (c_int32, (_LISTS, *[c_double] * 5, c_int32, c_int32)),
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
     "accel_copy_gradient": (c_int32, (POINTER(Gradient), POINTER(c_double))),
     "accel_zero": (c_int32, (_LISTS,)),

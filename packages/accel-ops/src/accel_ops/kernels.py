@@ -170,27 +170,6 @@ def lion(
     _run("lion", _roles(params, grads, exp_avgs, copies=copies), *options)
 
 
-def sgd(
-    params: Tensors,
-    grads: Tensors,
-    momenta: Tensors,
-    *,
-    lr: float,
-    momentum: float,
-    dampening: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    first_step: bool = False,
-    grad_factor: float = 1.0,
-    copies: Tensors | None = None,
-) -> None:
-    """Take a step of SGD with momentum, as torch.optim.SGD does: in the first step the momentum is the gradient."""
-    options = _reals(
-        lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, grad_factor=grad_factor
-    )
-    _run("sgd", _roles(params, grads, momenta, copies=copies), *options, nesterov, first_step)
-
-
 def sum_of_squares(tensors: Tensors) -> float:
     """Return the sum over all elements, in float64; infinite or NaN where an element is.
 

@@ -74,27 +74,6 @@ def lion(
     _write_copies(roles)
 
 
-def sgd(
-    roles: Roles,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    grad_factor: float,
-    nesterov: bool,
-    first_step: bool,
-) -> None:
-    """Compute `accel_ops.kernels.sgd`."""
-    params, grads, buffers = wide(roles["params"]), wide(_scaled(roles, grad_factor)), wide(roles["first"])
-    if weight_decay:
-        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
-    torch._foreach_mul_(buffers, momentum)
-    torch._foreach_add_(buffers, grads, alpha=1.0 if first_step else 1 - dampening)
-    moves = list(torch._foreach_add(grads, buffers, alpha=momentum)) if nesterov else buffers
-    torch._foreach_add_(params, moves, alpha=-lr)
-    _store(roles, params, buffers)
-
-
 def sum_of_squares(roles: Roles, result: c_double) -> None:
     """Compute `accel_ops.kernels.sum_of_squares`."""
     result.value = sum(float(tensor.double().square().sum()) for tensor in roles["grads"])

@@ -105,7 +105,6 @@ static void all(int copies, int32_t param, int32_t grad, int32_t state, int32_t 
   STEP("adam_rollback", accel_adam_rollback(&c.lists, &adamw));
   STEP("adagrad", accel_adagrad(&c.lists, 0.01, 1e-8, 0.1, 0.5));
   STEP("lion", accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5, 0.0));
-  STEP("sgd", accel_sgd(&c.lists, 0.01, 0.9, 0.1, 0.1, 0.5, 1, 0));
 }
 
 static int print_description(void) {

@@ -77,16 +77,4 @@ struct Lion {
   }
 };
 
-// Stochastic gradient descent with (Nesterov) momentum, as torch.optim.SGD.
-struct Sgd {
-  float lr, momentum, rest, decay, grad_factor;  // rest is 1 - dampening, 1 in the first step
-  bool nesterov;
-
-  ACCEL_BOTH void operator()(float& p, float g, float& buffer) const {
-    g = g * grad_factor + decay * p;
-    buffer = momentum * buffer + rest * g;
-    p = p - lr * (nesterov ? g + momentum * buffer : buffer);
-  }
-};
-
 } // namespace accel
