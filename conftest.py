@@ -34,6 +34,7 @@ MORE = (
     "packages/accel-cuda/tests/test_images.py",
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
+    "packages/accel-ops/tests/offload/test_[lsz]*.py",
     "packages/accel-ops/tests/test_[dfisz]*.py",
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""With the methods that core replaces for speed, an offloaded training has stock DeepSpeed's losses, bit by bit."""
+"""With the methods that are replaced for speed, an offloaded training has stock DeepSpeed's losses, bit by bit."""
 
 import importlib.metadata
-import importlib.util
 import itertools
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-pytestmark = [
-    pytest.mark.upstream,
-    pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu"),
-]
+pytestmark = pytest.mark.upstream
 #: The only release of which every method is replaced.
 _ALL = "0.19.8"
 _KEYS = ("stage", "dtype", "accumulation", "clip", "optimizer")

@@ -3,7 +3,6 @@
 """ZenFlow trains on the CPU accelerator, with and without its overlapped step; losses of NaN are refused."""
 
 import importlib.metadata
-import importlib.util
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from packaging.version import Version
 
 pytestmark = [
     pytest.mark.upstream,
-    pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu"),
     pytest.mark.skipif(
         Version(importlib.metadata.version("deepspeed")) < Version("0.19.8"),
         reason="not run: deepspeed 0.19.8, whose optimizer process is native",

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh interpreters for tests: imports, their order, and ranks that train, which stay in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+#: Nothing of these may leak in from the shell, or from the launcher, that runs the tests.
+_STEERING = ("ACCEL_", "DS_", "TOY_", "CLASSIC_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "RANK")
+_STEERING += ("LOCAL_", "WORLD_SIZE", "MASTER_", "PYTHONWARNINGS", "PYTEST_")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a child left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> Any:
+        """What the child printed last, as JSON."""
+        return json.loads(self.out.splitlines()[-1])
+
+    def expect_success(self) -> Ended:
+        assert self.status == 0, f"the child ended with {self.status}:\n{self.out}\n{self.err}"
+        return self
+
+
+class Children:
+    """Runs snippets, with chosen folders on the import path before everything else.
+
+    Modules in `modules` can be imported by every snippet. Ops that DeepSpeed compiles land in the test's
+    own folder, where `compiled()` finds them.
+    """
+
+    def __init__(self, tmp_path: Path, modules: Path) -> None:
+        self.extensions, self.modules = tmp_path / "extensions", modules
+
+    def environment(self, path: Sequence[Path] = (), **variables: str | None) -> dict[str, str]:
+        """Without anything that steers selection; None takes a variable away."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
+        kept["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in (*path, self.modules))
+        kept["TORCH_EXTENSIONS_DIR"] = str(self.extensions)
+        kept["OMP_NUM_THREADS"] = "1"
+        kept["PYTHONDONTWRITEBYTECODE"] = "1"
+        chosen: dict[str, str | None] = {**kept, **variables}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    def start(
+        self, snippet: str, path: Sequence[Path] = (), options: Sequence[str] = (), **variables: str | None
+    ) -> subprocess.Popen[str]:
+        """A child that runs on its own; `finish` waits for it."""
+        return subprocess.Popen(
+            [sys.executable, *options, "-c", dedent(snippet)],
+            env=self.environment(path, **variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, child: subprocess.Popen[str]) -> Ended:
+        """Wait, whatever the child's end."""
+        try:
+            out, err = child.communicate(timeout=300)
+        finally:
+            child.kill()
+        return Ended(child.returncode, out, err)
+
+    def attempt(self, snippet: str, path: Sequence[Path] = (), **variables: str | None) -> Ended:
+        """Run a snippet that may fail."""
+        return self.finish(self.start(snippet, path, **variables))
+
+    def run(self, snippet: str, path: Sequence[Path] = (), **variables: str | None) -> Ended:
+        """Run a snippet; its failure is the test's."""
+        return self.attempt(snippet, path, **variables).expect_success()
+
+    def ranks(self, snippet: str, ranks: int) -> list[Any]:
+        """Run a snippet as each rank of a job on the CPU; returns their reports."""
+        size = str(ranks)
+        sizes = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "LOCAL_SIZE": size, "DS_ACCELERATOR": "cpu"}
+        numbers = map(str, range(ranks))
+        started = [self.start(snippet, RANK=number, LOCAL_RANK=number, **sizes) for number in numbers]
+        return [ended.expect_success().report for ended in [self.finish(child) for child in started]]
+
+    def compiled(self) -> list[str]:
+        """Names of what was compiled meanwhile."""
+        return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
