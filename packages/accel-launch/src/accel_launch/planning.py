@@ -304,10 +304,7 @@ def complete(
     if plan.binding:
         check_conflicts(environ)
         host = _bound(plan.binding, host, machine, environ)
-    elif not environ.get("OMP_NUM_THREADS") and machine.topology.nodes:
-        # Without binding each rank would start a thread for every core of the machine.
-        threads = max(machine.topology.core_count() // len(host.ranks), 1)
-        host = host.with_variables({"OMP_NUM_THREADS": str(threads)})
+    host = _with_threads(host, machine, environ)
     hosts = (*plan.hosts[:node_rank], host, *plan.hosts[node_rank + 1 :])
     return replace(plan, hosts=hosts, notes=_notes(hosts))
 
@@ -376,12 +373,31 @@ def _bound(request: Binding, host: Host, machine: Machine, environ: Mapping[str,
             cores=len(share.cores),
             numa_nodes=tuple(sorted(node.number for node in share.nodes)),
             memory=share.memory(),
-            environment={**rank.environment, "OMP_NUM_THREADS": str(len(share.cores)), **idle},
+            environment={**rank.environment, **idle},
         )
         for rank, share in zip(host.ranks, shares, strict=True)
     )
     given = {cpu for rank in ranks for cpu in rank.cpus}
     return replace(host, ranks=ranks, unused=tuple(sorted(usable.cpus() - given)), reserved=reserved)
+
+
+def _with_threads(host: Host, machine: Machine, environ: Mapping[str, str]) -> Host:
+    """Return the host with OMP_NUM_THREADS in the environment of its ranks."""
+
+    def threads(rank: Rank) -> int:
+        """Return what the first of these says that knows it; 0: nobody."""
+        if rank.cores:
+            return rank.cores  # bound
+        if environ.get("OMP_NUM_THREADS") or not machine.topology.nodes:
+            return 0  # the rank inherits the user's value, or the runtime asks a machine that we do not know
+        # It would start a thread for every core of the machine.
+        return max(machine.topology.core_count() // len(host.ranks), 1)
+
+    ranks = []
+    for rank in host.ranks:
+        known = {"OMP_NUM_THREADS": str(number)} if (number := threads(rank)) else {}
+        ranks.append(replace(rank, environment={**rank.environment, **known}))
+    return replace(host, ranks=tuple(ranks))
 
 
 def _notes(hosts: Sequence[Host]) -> tuple[str, ...]:
