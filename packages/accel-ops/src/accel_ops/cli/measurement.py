@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import torch
@@ -120,8 +120,7 @@ _BLOCK = 1 << 20
 _THREADS = 8
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """GB/s of overwriting a file, and of reading it."""
 
     write: float
@@ -129,7 +128,7 @@ class Rates:
 
     def better(self, other: Rates) -> Rates:
         """Return the larger of each."""
-        return Rates(max(self.write, other.write), max(self.read, other.read))
+        return Rates(*map(max, self, other))
 
     @property
     def mean(self) -> float:
@@ -282,10 +281,10 @@ def _title(plan: Plan) -> str:
 
 
 def _table(plan: Plan, rows: list[Row]) -> str:
-    fastest = max(max(row.rates.write, row.rates.read) for row in rows)
+    fastest = max(max(row.rates) for row in rows)
     lines = [_title(plan), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
     for row in rows:
-        bars = [f"{rate:6.2f} {'█' * round(rate / fastest * _BAR):{_BAR}}" for rate in _pair(row)]
+        bars = [f"{rate:6.2f} {'█' * round(rate / fastest * _BAR):{_BAR}}" for rate in row.rates]
         lines.append(f"{row.label}  {bars[0]}  {bars[1]}".rstrip())
     return "\n".join(lines) + "\n"
 
@@ -299,7 +298,7 @@ def _json(plan: Plan, rows: list[Row]) -> str:
         "repeat": plan.repeat,
         "unit": "GB/s",
         "results": [
-            {"name": row.name, "block_size": row.block, "queue_depth": row.depth, **asdict(row.rates)}
+            {"name": row.name, "block_size": row.block, "queue_depth": row.depth, **row.rates._asdict()}
             for row in rows
         ],
     }
@@ -307,12 +306,12 @@ def _json(plan: Plan, rows: list[Row]) -> str:
 
 
 def _svg(rows: list[Row], title: str) -> str:
-    fastest = max(max(_pair(row)) for row in rows)
+    fastest = max(max(row.rates) for row in rows)
     body = [f'<text x="10" y="22">{escape(title)}; dark: overwrite, light: read</text>']
     for number, row in enumerate(rows):
         y = 40 + number * 34
         body.append(f'<text x="10" y="{y + 18}">{escape(" ".join(row.label.split()))}</text>')
-        for part, (rate, color) in enumerate(zip(_pair(row), ("#1f5fa8", "#8ab6e8"), strict=True)):
+        for part, (rate, color) in enumerate(zip(row.rates, ("#1f5fa8", "#8ab6e8"), strict=True)):
             width, top = rate / fastest * 480, y + part * 13
             body.append(f'<rect x="260" y="{top}" width="{width:.1f}" height="12" fill="{color}"/>')
             body.append(f'<text x="{width + 266:.1f}" y="{top + 11}">{rate:.2f}</text>')
@@ -321,10 +320,6 @@ def _svg(rows: list[Row], title: str) -> str:
     return "\n".join(
         [f"{head} {style}", '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>", ""]
     )
-
-
-def _pair(row: Row) -> tuple[float, float]:
-    return row.rates.write, row.rates.read
 
 
 def _short(size: int) -> str:

@@ -77,36 +77,25 @@ def host_step_op(op: Any) -> HostStepOp | None:
 
 
 class FusedOp:
-    """An op whose updates multiply the gradients first, and also write the parameters in another dtype.
-
-    op:     the loaded op; other functions are its own.
-    update: its update function, with `grad_factor` and `copies` as keywords, and the number of its leading arguments
-        that are no tensors.
-    copied: called with the bounds of each piece of the copy when it is complete; the caller may start to transfer it.
-
-    `updates` counts the calls.
-    """
+    """What `HostStep.fused` returns. Other functions than the update are the op's own; `updates` counts the calls."""
 
     def __init__(
         self,
-        op: Any,
-        update: Callable[..., int],
-        scalars: int,
-        *,
+        op: HostStep,
         grad_factor: float,
         copy: torch.Tensor | None,
         copied: Callable[[int, int], None] | None,
     ) -> None:
-        self._op, self._update, self._scalars = op, update, scalars
-        self._grad_factor, self._copy, self._copied = grad_factor, copy, copied
+        self._op, self._grad_factor, self._copy, self._copied = op, grad_factor, copy, copied
         self.updates = 0
 
     def __getattr__(self, name: str) -> Any:
-        return self._fused if name == self._update.__name__ else getattr(self._op, name)
+        return self._fused if name == self._op.UPDATE else getattr(self._op, name)
 
     def _fused(self, *arguments: Any) -> int:
         self.updates += 1
-        scalars, tensors = arguments[: self._scalars], arguments[self._scalars :]
+        update = getattr(self._op, self._op.UPDATE)
+        scalars, tensors = arguments[: self._op.SCALARS], arguments[self._op.SCALARS :]
         size = tensors[0].numel()
         piece = PIECE if self._copied else max(size, 1)
         for begin in range(0, size, piece):
@@ -114,16 +103,17 @@ class FusedOp:
             whole = end - begin == size
             parts = tensors if whole else [tensor.view(-1)[begin:end] for tensor in tensors]
             copy = self._copy if whole or self._copy is None else self._copy.view(-1)[begin:end]
-            self._update(*scalars, *parts, grad_factor=self._grad_factor, copy=copy)
+            update(*scalars, *parts, grad_factor=self._grad_factor, copy=copy)
             if self._copied:
                 self._copied(begin, end)
         return 0
 
 
 class HostStep:
-    """Mixin of the host optimizer ops.
+    """Mixin of the host optimizer ops: `HostStepOp`.
 
-    UPDATE: name of the op's update function. SCALARS: the number of its arguments ahead of the tensors.
+    UPDATE: name of the op's update function, with `grad_factor` and `copy` as keywords. SCALARS: the number of its
+    arguments ahead of the tensors.
     """
 
     UPDATE: str
@@ -143,13 +133,8 @@ class HostStep:
         copy: torch.Tensor | None = None,
         copied: Callable[[int, int], None] | None = None,
     ) -> FusedOp:
-        """Return an op whose updates multiply the gradients by a factor first and write the result to `copy` too.
-
-        The gradients themselves are not changed. See `FusedOp`.
-        """
-        return FusedOp(
-            self, getattr(self, self.UPDATE), self.SCALARS, grad_factor=grad_factor, copy=copy, copied=copied
-        )
+        """Return an op whose updates multiply the gradients, which stay as they are, and write to `copy` too."""
+        return FusedOp(self, grad_factor, copy, copied)
 
 
 Options = TypeVar("Options")
@@ -206,11 +191,6 @@ def create_adam(
 ) -> int:
     """Register an optimizer; returns 0."""
     return _adams.create(optimizer_id, bool(adamw_mode))
-
-
-def destroy_adam(optimizer_id: int) -> int:
-    """Remove the optimizer; returns 0, also where it is unknown."""
-    return _adams.destroy(optimizer_id)
 
 
 def adam_update(
@@ -272,7 +252,7 @@ class CPUAdam(HostStep, OpFunctions):
     create_adam = staticmethod(create_adam)
     adam_update: Any = staticmethod(adam_update)
     adam_rollback = staticmethod(adam_rollback)
-    destroy_adam = staticmethod(destroy_adam)
+    destroy_adam = staticmethod(_adams.destroy)
 
     zenflow_adam_create = staticmethod(_zenflow.create)
     zenflow_adam_register_group = staticmethod(_zenflow.register_group)
@@ -327,11 +307,6 @@ def create_adagrad(
     return _adagrads.create(optimizer_id, None)
 
 
-def destroy_adagrad(optimizer_id: int) -> int:
-    """Remove the optimizer; returns 0, also where it is unknown."""
-    return _adagrads.destroy(optimizer_id)
-
-
 def adagrad_update(
     optimizer_id: int,
     step: int,
@@ -363,7 +338,7 @@ class CPUAdagrad(HostStep):
     UPDATE, SCALARS = "adagrad_update", 5
     create_adagrad = staticmethod(create_adagrad)
     adagrad_update = staticmethod(adagrad_update)
-    destroy_adagrad = staticmethod(destroy_adagrad)
+    destroy_adagrad = staticmethod(_adagrads.destroy)
 
 
 class CPUAdagradBuilder(HostBuilder):
@@ -390,11 +365,6 @@ def create_lion(
 ) -> int:
     """Register an optimizer; returns 0."""
     return _lions.create(optimizer_id, None)
-
-
-def destroy_lion(optimizer_id: int) -> int:
-    """Remove the optimizer; returns 0, also where it is unknown."""
-    return _lions.destroy(optimizer_id)
 
 
 def lion_update(
@@ -446,7 +416,7 @@ class CPULion(HostStep):
     UPDATE, SCALARS = "lion_update", 6
     create_lion = staticmethod(create_lion)
     lion_update = staticmethod(lion_update)
-    destroy_lion = staticmethod(destroy_lion)
+    destroy_lion = staticmethod(_lions.destroy)
 
 
 class CPULionBuilder(HostBuilder):
