@@ -20,7 +20,6 @@ from accel_core.errors import (
     AccelError,
     AmbiguousAccelerator,
     InterfaceMismatch,
-    InvalidEnvironment,
     NotAnAccelerator,
     UnknownAccelerator,
 )
@@ -140,17 +139,6 @@ def test_login_node_gets_what_it_asks_for_with_one_warning(
     assert "DS_ACCELERATOR=cpu" in warning
 
 
-def test_asking_for_the_cpu_needs_no_warning(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    machine.install("npu", confirm="raise KeyboardInterrupt('nobody asked for npu')")
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    monkeypatch.setenv("ACCEL_STRICT", "1")
-    assert machine.select().device_name() == "cpu"
-    assert caplog.messages == []
-    assert machine.candidate("npu").state is State.OUTRANKED
-
-
 def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,34 +147,9 @@ def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
     error = machine.refused(AmbiguousAccelerator)
     assert "accel-npu" in error.found
     assert "accel-toy" in error.found
-    assert "DS_ACCELERATOR=" in error.do
     machine.forget()
     monkeypatch.setenv("DS_ACCELERATOR", "toy")
     assert machine.select().device_name() == "toy"
-
-
-def test_switch_that_is_neither_yes_nor_no_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCEL_STRICT", "perhaps")
-    assert machine.refused(InvalidEnvironment).found == "ACCEL_STRICT='perhaps'"
-    monkeypatch.setenv("ACCEL_STRICT", "no")
-    assert machine.select().device_name() == "cpu"
-
-
-def test_skip_that_names_nobody_is_reported(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    machine.install("npu")
-    monkeypatch.setenv("ACCEL_SKIP", "npuu, mlu")
-    assert machine.select().device_name() == "npu"
-    (warning,) = caplog.messages
-    assert warning.startswith("ACCEL_SKIP names npuu, which is no candidate here")
-
-
-def test_asking_wins_over_skip(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.install("npu")
-    monkeypatch.setenv("ACCEL_SKIP", "npu")
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    assert machine.select().device_name() == "npu"
 
 
 def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine: Any) -> None:
@@ -197,13 +160,6 @@ def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine:
     assert machine.select().device_name() == "hpu"
     assert machine.candidate("mlu").state is State.OUTRANKED
     assert machine.candidate("mlu").reason == "its runtime is installed"
-
-
-def test_repeated_third_party_key_of_the_cascade_takes_its_place(machine: Any) -> None:
-    machine.install("cuda", package="their-cuda", priority=650)
-    machine.install("mlu")
-    assert machine.select().device_name() == "cuda"
-    assert machine.candidate("cuda").package == "their-cuda"
 
 
 # --- the errors that users meet most: each says what to do, and doing what it says gives an accelerator

@@ -47,30 +47,6 @@ def test_a_runtime_that_was_not_tested_is_used_with_one_warning(machine: Any, ca
     assert warning.startswith("torch_npu 9 was not tested. If something fails")
 
 
-def test_a_selection_made_while_deepspeed_is_imported_warns_at_the_first_use_after_it(
-    machine: Any, monkeypatch: Any, caplog: Any
-) -> None:
-    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
-    first = machine.select()
-    assert machine.select() is first
-    assert caplog.messages == []
-    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
-    assert machine.select() is machine.select() is first
-    (warning,) = caplog.messages
-    assert warning.startswith(CPU)
-
-
-def test_an_accelerator_set_right_after_importing_deepspeed_leaves_no_warning(
-    machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
-) -> None:
-    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
-    machine.select()
-    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
-    accel_core.set_accelerator(accelerator)
-    assert machine.select() is accelerator
-    assert caplog.messages == []
-
-
 def test_a_choice_that_was_covered_for_a_while_warns_when_it_is_used_at_last(
     machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
 ) -> None:
@@ -96,21 +72,6 @@ def test_each_package_is_named_on_stderr_before_it_is_imported(
     assert lines[imported - 1] == "accel_core: about to import the runtime of npu (accel-npu 1.2)"
     assert lines[-1] == "accel_core: about to import and construct the accelerator of cpu"
     assert "accel_core: about to import fake_accel_npu.vendor, the vendor record of accel-npu" in lines
-
-
-def test_an_interrupt_passes_through_and_says_what_was_interrupted(machine: Any, caplog: Any) -> None:
-    machine.install("npu", confirm="raise KeyboardInterrupt")
-    with pytest.raises(KeyboardInterrupt):
-        machine.select()
-    assert caplog.messages == ["interrupted while it was about to import the runtime of npu (accel-npu 1.2)"]
-
-
-@pytest.mark.parametrize("part", ["evidence", "confirm", "init"])
-def test_what_is_no_exception_breaks_its_vendor_and_no_one_else(machine: Any, part: str) -> None:
-    machine.install("npu", **{part: "raise type('Fatal', (BaseException,), {})('no driver')"})
-    assert machine.select().device_name() == "cpu"
-    assert machine.candidate("npu").state.value == "broken"
-    assert "Fatal: no driver" in machine.candidate("npu").reason
 
 
 def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(

@@ -1,17 +1,20 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Random machines with everything the truth table leaves out, against rules written independently of `choose`.
+"""The choice, against rules written independently of `choose`: on every machine of the cascade, and on random ones.
 
-Broken and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third
-parties above, between, below and beside the known ones, and a third party that takes a known name.
+The 3**9 machines have each candidate above the CPU absent, without a device, or present. The random ones have broken
+and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third parties above,
+between, below and beside the known ones, and a third party that takes a known name.
 """
 
 import random
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
 
+from accel_core import cascade
 from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict, choose
 
@@ -64,13 +67,21 @@ DETECTION = FACTORS._replace(asked=[None])
 
 
 class Contender(NamedTuple):
-    """One candidate as the rules see it. slot: the name under which it claims PrivateUse1."""
+    """One candidate as the rules see it.
+
+    label: of variants of a key. slot: the name under which it claims PrivateUse1.
+    """
 
     key: str
     priority: int
     mode: str
     slot: str = ""
     yields: tuple[str, ...] = ()
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.key} ({self.variant})" if self.variant else self.key
 
     @property
     def bare(self) -> bool:
@@ -111,30 +122,34 @@ def candidates(case: Case) -> list[Contender]:
 # ------------------------------------------------------------------------------------------- expectation
 
 
-def expected(case: Case) -> Expected:
-    everyone = candidates(case)
+def expected(case: Case, everyone: list[Contender]) -> Expected:
     return detected(case, everyone) if case.asked is None else overridden(case, everyone)
 
 
 def overridden(case: Case, everyone: list[Contender]) -> Expected:
     """DS_ACCELERATOR wins over priorities, ACCEL_SKIP and ACCEL_STRICT."""
-    mine = next((c for c in everyone if c.key == case.asked), None)
-    if mine is None:
+    variants = [c for c in everyone if c.key == case.asked]
+    if not variants:
         return Expected("ACC-201", [], [])
-    if mine.bare:
-        warnings = [f"DS_ACCELERATOR={mine.key} is chosen though no device"] * (mine.mode == BARE_NO_DEVICE)
-        taken = served(case, mine)
-        return Expected(taken, warnings if isinstance(taken, tuple) else [], [])
-    if mine.hopeful and mine.slot and case.claimed not in ("", mine.slot):
-        return Expected("ACC-203", [], [])
-    asked = [mine.key] if mine.hopeful else []
-    if mine.present:
-        return Expected((mine.key, Step.CONSTRUCT), [], asked)
-    if mine.mode == NO_DEVICE:
-        return Expected(
-            (mine.key, Step.CONSTRUCT), [f"DS_ACCELERATOR={mine.key} is chosen though no device"], asked
-        )
-    return Expected("ACC-202" if mine.mode == ABSENT else "ACC-203", [], asked)
+    without_device = [f"DS_ACCELERATOR={case.asked} is chosen though no device"]
+    asked: list[Contender] = []
+    for mine in variants:
+        if mine.bare:
+            taken = served(case, mine)
+            warns = mine.mode == BARE_NO_DEVICE and isinstance(taken, tuple)
+            return Expected(taken, without_device if warns else [], [])
+        if mine.hopeful and mine.slot and case.claimed not in ("", mine.slot):
+            return Expected("ACC-203", [], [])
+        if mine.hopeful:
+            asked.append(mine)
+        if mine.present:
+            return Expected((mine.label, Step.CONSTRUCT), [], _labels(asked))
+    for mine in asked:
+        if mine.mode == NO_DEVICE:
+            return Expected((mine.label, Step.CONSTRUCT), without_device, _labels(asked))
+    return Expected(
+        "ACC-202" if all(mine.mode == ABSENT for mine in variants) else "ACC-203", [], _labels(asked)
+    )
 
 
 def detected(case: Case, everyone: list[Contender]) -> Expected:
@@ -160,32 +175,32 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
         if beaten or not ask(mine) or any(ask(c) for c in betters):
             continue
         if winner:
-            return Expected("ACC-204", [], _keys(asked))
+            return Expected("ACC-204", [], _labels(asked))
         winner = mine
     assert winner is not None
     broken = [c.key for c in left if c.mode == BROKEN or (c in asked and c.mode in (FAILS, BARE_FAILS))]
     if case.strict and (winner.key == "cpu" or broken):
-        return Expected("ACC-205", [], _keys(asked))
+        return Expected("ACC-205", [], _labels(asked))
     taken = served(case, winner)
     unknown_keys = [key for key in case.skip if key not in {c.key for c in everyone}]
     typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which is no candidate"] if unknown_keys else []
     reported = (
         ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
     )
-    return Expected(taken, typo + reported if isinstance(taken, tuple) else [], _keys(asked))
+    return Expected(taken, typo + reported if isinstance(taken, tuple) else [], _labels(asked))
 
 
 def served(case: Case, mine: Contender) -> tuple[str, Step] | str:
     """By its package, else by a DeepSpeed that has a backend for it, else by nobody."""
     if not mine.bare:
-        return mine.key, Step.CONSTRUCT
+        return mine.label, Step.CONSTRUCT
     if mine.key in (case.deepspeed or ()):
         return mine.key, Step.DEFER
     return "ACC-207" if mine.key == "cpu" else "ACC-202"
 
 
-def _keys(asked: list[Contender]) -> list[str]:
-    return sorted(c.key for c in asked)
+def _labels(asked: list[Contender]) -> list[str]:
+    return sorted(c.label for c in asked)
 
 
 # ------------------------------------------------------------------------------------------------- drive
@@ -199,7 +214,7 @@ def evidence(mine: Contender) -> Candidate:
     if mine.mode == BARE_NO_DEVICE:
         state = State.NOT_INSTALLED
     return Candidate(
-        mine.key, mine.priority, state, mine.mode, package=f"accel-{mine.key}", requires=f"{mine.key} requires …",
+        mine.key, mine.priority, state, mine.mode, mine.variant, f"accel-{mine.key}", requires=f"{mine.key} requires …",
         runtime=mine.mode not in (ABSENT, BROKEN), upstream=mine.bare, privateuse1=mine.slot,
         yields_to=mine.yields,
     )  # fmt: skip
@@ -211,9 +226,9 @@ def answer(mine: Contender) -> Candidate:
     return replace(evidence(mine), state=states.get(mine.mode, State.BROKEN))
 
 
-def driven(case: Case, backwards: bool) -> tuple[Verdict, list[str]]:
+def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verdict, list[str]]:
     """Walk as the driver does; a runtime that is imported claims the PrivateUse1 slot if it is free."""
-    people = {mine.key: mine for mine in candidates(case)}
+    people = {mine.label: mine for mine in everyone}
     known = [evidence(mine) for mine in people.values()]
     if backwards:
         known.reverse()
@@ -224,32 +239,65 @@ def driven(case: Case, backwards: bool) -> tuple[Verdict, list[str]]:
         if verdict.step is not Step.CONFIRM:
             return verdict, asked
         assert verdict.candidate is not None
-        key = verdict.candidate.key
-        assert key not in asked, f"{key} is asked again: {case}"
-        asked.append(key)
-        known = [*(f for f in known if f.key != key), answer(people[key])]
-        request = replace(request, claimed=request.claimed or people[key].slot)
+        label = verdict.candidate.label
+        assert label not in asked, f"{label} is asked again: {case}"
+        asked.append(label)
+        known = [*(f for f in known if f.label != label), answer(people[label])]
+        request = replace(request, claimed=request.claimed or people[label].slot)
 
 
-def check(case: Case, backwards: bool) -> None:
-    wanted = expected(case)
-    verdict, asked = driven(case, backwards)
+def check(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Expected, Verdict]:
+    wanted = expected(case, everyone)
+    verdict, asked = driven(case, everyone, backwards)
     outcome = (
-        verdict.error.code if verdict.error else (verdict.candidate and verdict.candidate.key, verdict.step)
+        verdict.error.code if verdict.error else (verdict.candidate and verdict.candidate.label, verdict.step)
     )
-    assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), case
+    assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), (case, everyone)
     assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
     for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
         assert warning.startswith(beginning), case
     assert (verdict.candidate is None) == (verdict.step is Step.FAIL) == (verdict.error is not None)
     if verdict.error is None:
         taken = State.DEFERRED if verdict.step is Step.DEFER else State.CHOSEN
-        assert [f.key for f in verdict.candidates if f.state is taken] == [verdict.candidate.key]
+        assert [f.label for f in verdict.candidates if f.state is taken] == [verdict.candidate.label]
         assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
+    return wanted, verdict
 
 
 @pytest.mark.parametrize("factors", [DETECTION, FACTORS], ids=["detected", "asked for"])
 def test_thousands_of_random_circumstances_come_out_as_the_rules_say(factors: Any) -> None:
     dice = random.Random(20_260_519)
     for _ in range(4_000):
-        check(Case(*map(dice.choice, factors)), backwards=dice.random() < 0.5)
+        case = Case(*map(dice.choice, factors))
+        check(case, candidates(case), backwards=dice.random() < 0.5)
+
+
+#: Highest first, as users know it.
+ORDER = ("xpu.external", "xpu (ipex)", "xpu (native)", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")
+
+
+def state(mine: Contender, wanted: Expected) -> State:
+    """What becomes of a candidate of the cascade."""
+    chosen = isinstance(wanted.outcome, tuple)
+    if chosen and wanted.outcome[0] == mine.label:
+        return State.CHOSEN
+    if mine.mode == ABSENT or (mine.mode == NO_DEVICE and mine.label in wanted.asked):
+        return State.ABSENT
+    # Where nobody is chosen, nobody is outranked either.
+    return State.OUTRANKED if chosen else State.PENDING
+
+
+@pytest.mark.parametrize("asked", [None, *cascade.SUPPORTED_ACCELERATOR_LIST])
+def test_every_machine_gets_the_accelerator_of_the_rules(asked: str | None) -> None:
+    case = Case(*(values[0] for values in FACTORS))._replace(asked=asked)
+    rows = [row for label in ORDER for row in cascade.entries(label.partition(" ")[0])]
+    rows = list(dict.fromkeys(rows))
+    for modes in product((ABSENT, NO_DEVICE, PRESENT), repeat=len(ORDER) - 1):
+        everyone = [
+            Contender(row.key, row.priority, mode, "", ("cuda",) * (row.variant == "native"), row.variant)
+            for row, mode in zip(rows, (*modes, PRESENT), strict=True)
+        ]
+        wanted, verdict = check(case, everyone, backwards=False)
+        states = {candidate.label: candidate.state for candidate in verdict.candidates}
+        assert states == {mine.label: state(mine, wanted) for mine in everyone}, (asked, modes)
+    assert [mine.label for mine in sorted(everyone, key=lambda mine: -mine.priority)] == [*ORDER]
