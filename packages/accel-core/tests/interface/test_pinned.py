@@ -33,32 +33,6 @@ class Room(PinnedMemoryInterface):
         return tensor.clone()
 
 
-class Pins:
-    """DeepSpeed's allocator as the bridge offers it."""
-
-    def __init__(self, active: bool) -> None:
-        self.tracked = 0
-        self._active = active
-
-    def active(self) -> Any:
-        return self if self._active else None
-
-    def track(self, nbytes: int) -> None:
-        self.tracked += nbytes
-
-    def pin(self, tensor: torch.Tensor, make_copy: bool, match_shape: bool) -> torch.Tensor:
-        return tensor.clone() if match_shape else tensor.flatten().clone()
-
-    def pin_empty(self, template: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        return template.new_empty(shape)
-
-    def is_pinned(self, tensor: torch.Tensor) -> bool:
-        return tensor.numel() == 6
-
-    def unpin(self, tensor: torch.Tensor) -> str:
-        return "freed"
-
-
 class Pieces(Room):
     """Cuts pinned memory out of larger pieces, as allocators with a cache do."""
 
@@ -125,53 +99,3 @@ def test_old_and_new_call_shapes(
     assert pinned.numel() == 6
     assert pinned.dtype == tensor.dtype
     assert pinned is not tensor
-
-
-def test_pin_empty_takes_sizes_or_a_shape(room: Room, tensor: torch.Tensor) -> None:
-    assert room.pin_empty(2, 3, dtype=torch.float16).shape == (2, 3)
-    assert room.pin_empty((4,), dtype=torch.float16).dtype == torch.float16
-    assert room.pin_empty(torch.Size([0]), dtype=torch.float32).numel() == 0
-    assert room.pin_empty_like(tensor, dtype=torch.int32).dtype == torch.int32
-    assert room.pin_empty_like(tensor).shape == (2, 3)
-
-
-@pytest.mark.parametrize("device", ["meta", "no_such_device"])
-def test_pinned_memory_is_host_memory(room: Room, tensor: torch.Tensor, device: str) -> None:
-    with pytest.raises(ValueError, match="device must be cpu"):
-        room.pin_empty(1, dtype=torch.float32, device=device)
-    with pytest.raises(ValueError, match="device must be cpu"):
-        room.pin_empty_like(tensor, device=device)
-
-
-def test_the_native_allocator_takes_precedence_and_is_accounted(
-    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pins = Pins(active=True)
-    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
-    assert room.pin_memory(tensor, match_shape=False).shape == (6,)
-    room.pin_empty(10, dtype=torch.float64)
-    assert pins.tracked == 24 + 80
-    assert room.is_pinned(tensor)
-    assert not room.is_pinned(torch.empty(1))
-    assert room.unpin_memory(tensor) == "freed"
-    assert room.calls == []
-
-
-def test_an_idle_native_allocator_only_accounts(
-    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pins = Pins(active=False)
-    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
-    room.pin_memory(tensor)
-    assert (pins.tracked, room.calls, room.unpin_memory(tensor)) == (24, ["copy"], None)
-
-
-def test_a_device_that_locks_nothing_accounts_nothing(
-    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pins = Pins(active=False)
-    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
-    monkeypatch.setattr(Room, "torch_pins_host_memory", False)
-    room.pin_memory(tensor)
-    room.pin_memory(tensor, make_copy=False)
-    assert pins.tracked == 0
