@@ -128,42 +128,18 @@ def test_a_deepspeed_without_that_backend_is_distinguished_from_none(children: A
 
 # --- third-party proof: a package that core has never heard of installs, is detected, wins and serves its op
 
-_EXPLAINED = """
-import json, accel_core
-said = accel_core.explain()
-print(json.dumps({"chosen": said.chosen, "error": said.error,
-                  "states": {f.label: [f.state.value, f.devices, f.reason] for f in said.candidates}}))
-"""
-
 
 def test_the_installed_package_is_detected_and_wins_by_priority(children: Any, toy: Path) -> None:
-    said = children.run(_EXPLAINED, [toy]).report
-    assert said["chosen"] == "toy"
-    assert said["states"]["toy"] == ["chosen", 2, "the toy driver counts 2 devices"]
-
-
-_ADAM = """
-    import torch
-    gradient, parameter = torch.full((3,), 0.5), torch.ones(3)
-    lists = [[gradient], [parameter], [torch.zeros(3)], [torch.zeros(3)]]
-    op.multi_tensor_adam(2048, torch.zeros(1, dtype=torch.int), lists, 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0)
-    # The first step of Adam is the learning rate, against the sign of the gradient.
-    assert torch.allclose(parameter, torch.full((3,), 0.9)), parameter
-"""
-
-
-@pytest.mark.upstream
-def test_it_serves_its_op_through_deepspeed(children: Any, toy: Path) -> None:
     children.run(
-        f"""
-    from deepspeed.ops.op_builder import FusedAdamBuilder
-    op = FusedAdamBuilder().load()
-    assert op.__name__ == "accel_toy.ops.fused_adam"
-    {_ADAM}
+        """
+        import accel_core
+        said = accel_core.explain()
+        (toy,) = [candidate for candidate in said.candidates if candidate.key == "toy"]
+        assert (said.chosen, toy.state.value, toy.devices) == ("toy", "chosen", 2), toy
+        assert toy.reason == "the toy driver counts 2 devices"
         """,
         [toy],
     )
-    assert children.compiled() == []
 
 
 @pytest.mark.upstream
@@ -196,12 +172,3 @@ def test_deepspeed_trains_on_it_with_its_op(children: Any, toy: Path) -> None:
     ).report
     assert losses[-1] < losses[0] / 2
     assert children.compiled() == []
-
-
-def test_a_missing_op_says_why_with_the_traits_reason(children: Any, toy: Path) -> None:
-    failed = children.attempt(
-        "import accel_core; accel_core.get_accelerator().create_op_builder('CPUAdamBuilder').load()", [toy]
-    )
-    assert failed.status == 1
-    assert "[ACC-401] CPUAdamBuilder cannot be loaded on cpu" in failed.err
-    assert "not implemented: one optimizer is enough for a toy" in failed.err

@@ -112,12 +112,13 @@ def test_a_runtime_that_aborts_is_the_last_that_was_named(children: Any, toy: Pa
 def test_deepspeed_s_own_choice_is_replaced_with_one_warning(children: Any, toy: Path) -> None:
     said = children.run(
         """
-        import deepspeed, sys
-        before = deepspeed.accelerator.get_accelerator()
+        import deepspeed
+        from deepspeed.accelerator import get_accelerator as early
+        before = early()
         import accel_toy
         import accel_core
         now = deepspeed.accelerator.get_accelerator()
-        assert now is accel_core.get_accelerator() is not before
+        assert now is early() is accel_core.get_accelerator() is not before
         """,
         [toy],
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",

@@ -60,22 +60,6 @@ def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(chil
     )
 
 
-def test_names_taken_from_upstream_before_a_late_bridge_lead_to_the_new_accelerator(
-    children: Any, toy: Path
-) -> None:
-    children.run(
-        """
-        from deepspeed.accelerator import get_accelerator
-        before = get_accelerator()
-        import accel_core
-        assert accel_core.get_accelerator() is get_accelerator()
-        assert get_accelerator() is not before
-        """,
-        [toy],
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-    )
-
-
 _LATE = {
     "deepspeed's door": "from deepspeed.accelerator import set_accelerator",
     "deepspeed's door, taken before": "set_accelerator = early",
@@ -175,15 +159,15 @@ _FIRST = {
 
 
 @pytest.mark.parametrize("first", _FIRST.values(), ids=_FIRST)
-def test_it_is_chosen_through_its_entry_point(children: Any, classic: Path, first: str) -> None:
-    children.run(f"{first}\n{_HOLD_OP}", [classic], DS_ACCELERATOR="classic")
-
-
-@pytest.mark.parametrize("first", _FIRST.values(), ids=_FIRST)
-def test_it_is_chosen_with_autoload_switched_off(children: Any, classic: Path, first: str) -> None:
-    children.run(
-        f"{first}\n{_HOLD_OP}", [classic], CLASSIC_PRIORITY="3000", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
-    )
+@pytest.mark.parametrize(
+    "variables",
+    [{"DS_ACCELERATOR": "classic"}, {"CLASSIC_PRIORITY": "3000", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}],
+    ids=["asked for", "by priority, autoload off"],
+)
+def test_it_is_chosen_whoever_is_imported_first(
+    children: Any, classic: Path, first: str, variables: dict[str, str]
+) -> None:
+    children.run(f"{first}\n{_HOLD_OP}", [classic], **variables)
 
 
 def test_core_imports_deepspeed_for_it_once_and_makes_one_object(children: Any, classic: Path) -> None:
@@ -355,13 +339,11 @@ _STEPS = {
     "deepspeed first": "[deepspeed_again, its_accelerator_again, core_again]",
     "its accelerator first": "[its_accelerator_again, core_again, deepspeed_again]",
     "core first": "[core_again, deepspeed_again, its_accelerator_again]",
+    "deepspeed's alone": "[deepspeed_again, its_accelerator_again]",
 }
 
 
-def _raised(children: Any, steps: str, path: list[Path], **variables: str) -> list[str]:
-    snippet = _TWICE.replace("steps * 2", f"{steps} * 2")
-    raised: list[str] = children.run(snippet, path, **variables).report
-    return raised
+_UNREADABLE = "InvalidEnvironment: [ACC-104] cannot read the switch"
 
 
 @pytest.mark.parametrize(
@@ -371,23 +353,16 @@ def _raised(children: Any, steps: str, path: list[Path], **variables: str) -> li
         ("its accelerator first", {"DS_ACCELERATOR": ""}, "UnknownAccelerator: [ACC-201]"),
         ("core first", {"DS_ACCELERATOR": "npu"}, "AcceleratorUnavailable: [ACC-202]"),
         ("deepspeed first", {"ACCEL_STRICT": "1", "TOY_DEVICES": "-1"}, "StrictSelection: [ACC-205]"),
+        ("deepspeed's alone", {"ACCEL_BRIDGE": "perhaps"}, f"{_UNREADABLE} ACCEL_BRIDGE"),
+        ("deepspeed's alone", {"ACCEL_STRICT": "perhaps"}, f"{_UNREADABLE} ACCEL_STRICT"),
     ],
 )
 def test_a_refusal_is_the_same_error_every_time(
     children: Any, toy: Path, steps: str, variables: dict[str, str], kind: str
 ) -> None:
-    raised = _raised(children, _STEPS[steps], [toy], **variables)
+    raised = children.run(_TWICE.replace("steps * 2", f"{_STEPS[steps]} * 2"), [toy], **variables).report
     assert len(set(raised)) == 1, raised
     assert raised[0].startswith(kind)
-
-
-@pytest.mark.parametrize("variable", ["ACCEL_BRIDGE", "ACCEL_STRICT"])
-def test_a_switch_that_means_nothing_is_an_error_of_import_deepspeed(
-    children: Any, toy: Path, variable: str
-) -> None:
-    raised = _raised(children, "[deepspeed_again, its_accelerator_again]", [toy], **{variable: "perhaps"})
-    assert len(set(raised)) == 1, raised
-    assert raised[0].startswith(f"InvalidEnvironment: [ACC-104] cannot read the switch {variable}")
 
 
 def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_then(
