@@ -141,34 +141,6 @@ def test_a_variable_that_makes_the_run_fail(
     assert bool(result.report["error"]) == failed
 
 
-def test_the_accelerator_asked_for_is_broken(healthy: Any) -> None:
-    healthy.vendor("toy", confirm="raise OSError('no driver')")
-    result = healthy.doctor(DS_ACCELERATOR="toy")
-    assert result.status == 1
-    assert {code: problem["subject"] for code, problem in result.remarks().items()} == {
-        "candidate-broken": "toy",
-        "selection": "selection",
-    }
-    assert result.report["chosen"] == ""
-    assert "ACC-203" in result.report["error"]
-
-
-def test_the_accelerator_asked_for_has_no_device(healthy: Any) -> None:
-    healthy.vendor("toy", devices=0)
-    result = healthy.doctor(DS_ACCELERATOR="toy")
-    assert (result.status, result.report["chosen"]) == (1, "toy")
-    assert set(result.remarks()) == {"no-device"}
-
-
-def test_two_accelerators_of_equal_priority(healthy: Any) -> None:
-    healthy.vendor("left", 2000)
-    healthy.vendor("right", 2000)
-    result = healthy.doctor()
-    assert result.status == 1
-    assert "DS_ACCELERATOR=" in result.remarks()["selection"]["advice"]
-    assert result.states() == {"left": "present", "right": "present", "cpu": "present"}
-
-
 def test_what_only_deepspeed_can_serve_is_deferred(healthy: Any) -> None:
     healthy.module(
         "torch_supa.py",
