@@ -52,17 +52,6 @@ def compiler_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 
 @pytest.fixture
-def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it, and there is no compiler any more."""
-
-    def remove() -> None:
-        monkeypatch.setenv("PATH", "")
-        monkeypatch.delenv("CXX", raising=False)
-
-    return remove
-
-
-@pytest.fixture
 def scene(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """A victim and an attacker: root's tests only. Fails if the attacker's code has run."""
     if sys.platform != "linux" or os.getuid() != 0:

@@ -26,14 +26,6 @@ def _obey_modes() -> None:
         assert ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) == 0  # PR_CAPBSET_DROP
 
 
-def test_without_a_compiler_the_library_that_one_has_made_serves(
-    source: Source, cache: Path, without_compiler: Callable[[], None]
-) -> None:
-    made = build.library(source)
-    without_compiler()
-    assert build.library(source) == build.published(source) == made
-
-
 def test_each_compiler_has_its_own_library(
     source: Source, cache: Path, compiler_that: Callable[[str], Path]
 ) -> None:
@@ -77,17 +69,6 @@ def test_a_library_that_can_not_be_read_now_is_not_removed(
         patch.setattr(trust, "read", fail)
         assert build.published(source) is None
     assert build.published(source) == made
-
-
-def test_a_user_without_a_home_is_an_error_of_ours(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(Path, "home", fail)
-    with pytest.raises(CacheUnusable, match="home directory"):
-        build.library(source)
 
 
 @pytest.mark.parametrize(
