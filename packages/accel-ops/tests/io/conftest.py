@@ -101,7 +101,16 @@ def _round_trip(session: Session, path: Path, draw: random.Random, most: int) ->
     assert into.numpy().tobytes() == expected[first : first + into.numel()]
 
 
-@pytest.fixture
-def round_trip() -> Callable[[Session, Path, random.Random, int], None]:
-    """Write random bytes in a random way, compare the file, read some back: `round_trip(session, path, draw, most)`."""
-    return _round_trip
+def round_trips(path: Path, engine: str, sessions: int, count: int, most: int) -> None:
+    """Make as many round trips on each of some sessions, with options that are drawn."""
+    draw = random.Random(f"{engine}{sessions}{count}{most}")
+    for _ in range(sessions):
+        options = EngineOptions(
+            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32)), draw.choice((1, 3))
+        )
+        session = Session(options, engine)
+        try:
+            for _ in range(count):
+                _round_trip(session, path, draw, most)
+        finally:
+            session.close()

@@ -6,10 +6,7 @@ import errno
 import gc
 import os
 import pickle
-import shutil
-import subprocess
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,6 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(params=["uring", "threads", "python"], autouse=True)
@@ -208,27 +204,6 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-_FULL = """
-import os, subprocess, sys, torch, warnings
-import torch.distributed.checkpoint as dcp
-warnings.simplefilter("ignore")
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", sys.argv[1]], check=True)
-from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
-folder = sys.argv[1] + "/checkpoint"
-dcp.save({"a": torch.ones(1 << 18)}, storage_writer=CheckpointWriter(folder))
-before = sorted(os.listdir(folder))
-many = {str(name): torch.zeros(1 << 17) for name in range(99)}
-for tensors, threads in (({"a": torch.zeros(8 << 20)}, 1), (many, 1), (many, 3)):
-    try:
-        dcp.save(tensors, storage_writer=CheckpointWriter(folder, thread_count=threads))
-    except dcp.api.CheckpointException as error:
-        found = {"a": torch.zeros(1 << 18)}
-        dcp.load(found, storage_reader=CheckpointReader(folder))
-        cause = error.failures[0][0]
-        print(cause.errno, cause.code, sorted(os.listdir(folder)) == before, found["a"].eq(1).all().item())
-"""
-
-
 def test_a_metadata_file_that_cannot_be_written_leaves_the_former_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,11 +243,3 @@ def test_an_error_of_a_thread_of_the_writer_reaches_the_caller(
     assert getattr(cause(caught), "errno", 0) == errno.EIO
     assert set(os.listdir(tmp_path)) == before
     assert_same(loaded(tmp_path, saved), saved)
-
-
-def test_a_full_disk_leaves_the_former_checkpoint_and_no_other_file(run_program: Run, tmp_path: Path) -> None:
-    program = shutil.which("unshare")
-    if program is None or os.geteuid() != 0:
-        pytest.skip("not run: mounting a file system needs root and unshare")
-    ended = run_program(_FULL, tmp_path, prefix=(program, "--mount", "--propagation", "private"))
-    assert ended.stdout == f"{errno.ENOSPC} ACC-509 True True\n" * 3, ended.stderr

@@ -3,16 +3,14 @@
 """Round trips on other file systems, which root mounts for the test: each has direct I/O of its own kind, or none."""
 
 import os
-import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from accel_ops.io.engines import EngineOptions
-from accel_ops.io.session import Session
+from .conftest import round_trips
 
 #: Name: the program that makes one in an image, and its options. Without a program the system needs no image.
 _FILE_SYSTEMS = {
@@ -24,7 +22,6 @@ _FILE_SYSTEMS = {
     "FUSE": ("mkfs.ext4", "-q", "-F"),  # the same image, by a program instead of the kernel
 }
 _IMAGE = 600 << 20
-RoundTrip = Callable[[Session, Path, random.Random, int], None]
 
 
 def mount_command(name: str, folder: Path, target: Path) -> list[str]:
@@ -69,25 +66,8 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(target)], check=True)
 
 
-def trips(round_trip: RoundTrip, folder: Path, engine: str, count: int, most: int) -> None:
-    """Round trips with engines of several options."""
-    draw = random.Random(f"{engine}{count}")
-    for _ in range(3):
-        options = EngineOptions(
-            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32)), draw.choice((1, 3))
-        )
-        session = Session(options, engine)
-        try:
-            for _ in range(count // 3):
-                round_trip(session, folder / "file", draw, most)
-        finally:
-            session.close()
-
-
 @pytest.mark.parametrize(
     ("count", "most"), [(24, 1 << 20), pytest.param(600, 16 << 20, marks=pytest.mark.slow)]
 )
-def test_requests_are_byte_equal(
-    mounted: Path, engine: str, round_trip: RoundTrip, count: int, most: int
-) -> None:
-    trips(round_trip, mounted, engine, count, most)
+def test_requests_are_byte_equal(mounted: Path, engine: str, count: int, most: int) -> None:
+    round_trips(mounted / "file", engine, 3, count // 3, most)

@@ -3,8 +3,6 @@
 """What is written is what is read: any size, offset, alignment of memory, type and shape, on every engine."""
 
 import os
-import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,29 +12,23 @@ from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
 
-RoundTrip = Callable[[Session, Path, random.Random, int], None]
+from .conftest import round_trips
 
 
-def test_random_requests_are_byte_equal(session: Session, tmp_path: Path, round_trip: RoundTrip) -> None:
-    draw = random.Random(1)
-    for _ in range(40):
-        round_trip(session, tmp_path / "file", draw, 3 << 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_thousands_of_random_requests_are_byte_equal(
-    engine: str, tmp_path: Path, seed: int, round_trip: RoundTrip
+@pytest.mark.parametrize(
+    ("sessions", "count", "most"),
+    [
+        (1, 40, 3 << 20),
+        *(
+            pytest.param(sessions, 70, most << 20, marks=pytest.mark.slow)
+            for sessions, most in ((48, 4), (3, 64))
+        ),
+    ],
+)
+def test_random_requests_are_byte_equal(
+    engine: str, tmp_path: Path, sessions: int, count: int, most: int
 ) -> None:
-    draw = random.Random(f"{engine}{seed}")
-    for _ in range(12):
-        options = EngineOptions(
-            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32)), draw.choice((1, 3))
-        )
-        session = Session(options, engine)
-        for _ in range(70):
-            round_trip(session, tmp_path / "file", draw, 64 << 20 if draw.random() < 0.05 else 4 << 20)
-        session.close()
+    round_trips(tmp_path / "file", engine, sessions, count, most)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
