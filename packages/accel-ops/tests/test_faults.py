@@ -45,12 +45,16 @@ def test_a_damaged_library_of_the_wheel_is_replaced_by_a_build(
     assert steps()
 
 
-@pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others"])
+@pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others", "no home"])
 def test_an_unusable_cache_costs_a_build_in_each_process(
     cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "a file in its place":
         cache.write_text("")
+    elif fault == "no home":
+        for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setattr(Path, "home", _without_home)
     else:
         cache.mkdir()
         cache.chmod(0o777 if fault == "writable by others" else 0o700)
@@ -60,7 +64,12 @@ def test_an_unusable_cache_costs_a_build_in_each_process(
         assert library.load() is library.load()
     assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
     assert ours(warned) == 1
+    assert ("home directory" in library.load().reason) == (fault == "no home")
     assert steps()
+
+
+def _without_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
@@ -80,20 +89,6 @@ def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path)
 
     assert child(preexec_fn=limit_file_size).startswith("plain torch: accel_ops does not compile")
     assert child().startswith("compiled on this machine")
-
-
-def test_a_user_without_a_home_gets_a_library_for_the_process(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(Path, "home", fail)
-    with pytest.warns(RuntimeWarning, match="home directory"):
-        library.load()
-    assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
 
 
 def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

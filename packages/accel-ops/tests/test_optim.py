@@ -122,13 +122,6 @@ def test_amsgrad_by_position_is_refused_too() -> None:
         optim.AdamW([parameter()], 1e-3, (0.9, 0.999), 1e-8, 1e-2, True)
 
 
-def test_a_sparse_gradient_is_refused() -> None:
-    param = torch.nn.Parameter(torch.ones(2, 2))
-    param.grad = torch.eye(2).to_sparse()
-    with pytest.raises(InvalidTensors, match="sparse"):
-        optim.AdamW([param]).step()
-
-
 @pytest.mark.parametrize("twins", TWINS, ids=["AdamW", "Adagrad"])
 @pytest.mark.parametrize("grad", [1024.0, float("inf")])
 def test_a_gradient_scaler_unscales_and_skips_also_with_fused(twins: Any, grad: float) -> None:

@@ -146,19 +146,6 @@ def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
     assert not memory.owns(torch.zeros(4, device="meta"))
 
 
-def test_memory_is_released_with_its_last_view() -> None:
-    memory = LockedMemory()
-    tensor = memory.allocate(1024, torch.float32)
-    view = tensor[5:6]
-    del tensor
-    gc.collect()
-    assert memory.owns(view)
-    address = view.data_ptr() - 20
-    del view
-    gc.collect()
-    assert not memory.free(address)
-
-
 def test_a_tensor_that_outlives_its_memory_reads_zeros() -> None:
     memory = LockedMemory()
     tensor = memory.allocate(1024, torch.float32).fill_(7)
