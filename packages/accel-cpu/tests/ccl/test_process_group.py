@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend `ccl` with the real oneCCL, between processes."""
 
-from typing import Any
-
 import ccl_calls
 import pytest
 import shm_calls
@@ -17,32 +15,25 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _values(function: Any, ranks: int) -> list[Any]:
-    reports = jobs.run(function, ranks, backend="ccl")
-    for report in reports:
-        assert not report.error, report.error
-    return [report.value for report in reports]
-
-
 def test_reductions_equal_those_of_torch() -> None:
-    assert _values(ccl_calls.reductions, 2) == [36, 36]
+    assert jobs.values(ccl_calls.reductions, 2, backend="ccl") == [36, 36]
 
 
 def test_movements_arrive_unchanged_and_gloo_does_the_rest() -> None:
-    _values(ccl_calls.movements, 2)
+    jobs.values(ccl_calls.movements, 2, backend="ccl")
 
 
 def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
-    for reduced, scattered, *_ in _values(shm_calls.with_gaps, 2):
+    for reduced, scattered, *_ in jobs.values(shm_calls.with_gaps, 2, backend="ccl"):
         assert reduced == scattered == [10.0, 11.0, 12.0]
 
 
 def test_groups_of_some_ranks_are_separate() -> None:
-    assert _values(ccl_calls.groups, 3) == [[3.0, 1.0], [3.0, 5.0], [3.0, 5.0]]
+    assert jobs.values(ccl_calls.groups, 3, backend="ccl") == [[3.0, 1.0], [3.0, 5.0], [3.0, 5.0]]
 
 
 def test_deepspeeds_backend_uses_the_builder() -> None:
-    assert _values(ccl_calls.deepspeeds, 2) == [[3.0, 2.0, 2.0, 1.5]] * 2
+    assert jobs.values(ccl_calls.deepspeeds, 2, backend="ccl") == [[3.0, 2.0, 2.0, 1.5]] * 2
 
 
 def test_the_builder_is_compatible() -> None:

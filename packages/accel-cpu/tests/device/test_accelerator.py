@@ -16,7 +16,7 @@ import torch
 import accel_cpu
 from accel_core import cascade
 from accel_core.vendor import ENTRY_POINT_GROUP, Collectives
-from accel_cpu import backends, probe
+from accel_cpu import backends
 from accel_cpu.accelerator import CPU_Accelerator
 from accel_cpu.vendor import VENDOR
 from shared.topologies import build
@@ -36,14 +36,6 @@ def test_the_entry_point_leads_to_the_record_which_is_the_cascade_s_row() -> Non
     (row,) = cascade.entries("cpu")
     assert (VENDOR.key, VENDOR.priority, VENDOR.distribution) == (row.key, row.priority, row.distribution)
     assert VENDOR.accelerator.endswith(f":{row.class_name}")
-
-
-def test_evidence_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = VENDOR.evidence()
-    assert (evidence.runtime, evidence.hardware) == (True, True)
-    monkeypatch.setattr(probe, "module_exists", lambda name: name != "torch")
-    assert VENDOR.evidence().runtime is False
-    assert "torch is not installed" in VENDOR.evidence().reason
 
 
 def test_evidence_and_count_import_no_torch() -> None:
@@ -101,22 +93,6 @@ def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
     monkeypatch.setenv("LOCAL_SIZE", "5")
     assert cpu.device_count() == 5
     assert "launcher" in VENDOR.confirm().reason
-
-
-def test_there_are_no_streams_and_deepspeed_can_see_it(cpu: CPU_Accelerator) -> None:
-    # DeepSpeed asks `Stream is None` (activation offload) and `Event is None` (rollout profiler).
-    assert (cpu.Stream, cpu.Event, cpu.current_stream(), cpu.default_stream(0)) == (None,) * 4
-    assert cpu.is_synchronized_device()
-    assert cpu.use_host_timers()
-    assert cpu.resolves_data_dependency()
-    assert cpu.handles_memory_backpressure()
-
-
-def test_pinning_gives_the_tensor_itself(cpu: CPU_Accelerator) -> None:
-    tensor = torch.arange(6.0).reshape(2, 3)
-    for pinned in (cpu.pin_memory(tensor), cpu.pin_memory(tensor, 0), cpu.pin_memory(tensor, align_bytes=0)):
-        assert pinned is tensor
-    assert cpu.is_pinned(tensor) is False
 
 
 @pytest.mark.parametrize(

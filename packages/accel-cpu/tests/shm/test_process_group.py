@@ -23,20 +23,12 @@ import shm_random
 SOON = 20.0
 
 
-def _values(function: Any, ranks: int, *arguments: Any, **options: Any) -> list[Any]:
-    reports = jobs.run(function, ranks, *arguments, **options)
-    for report in reports:
-        assert not report.error, report.error
-        assert not report.lost
-    return [report.value for report in reports]
-
-
 # ------------------------------------------------------------------------------------------- results
 
 
 def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.LIMIT) -> Counter[str]:
     """Make random calls and return how often each function was called, and compared with gloo."""
-    values = _values(shm_random.calls, ranks, seed, count, largest, limit=limit)
+    values = jobs.values(shm_random.calls, ranks, seed, count, largest, limit=limit)
     done = sum(values, Counter[str]())
     assert sum(done.values()) - done["as gloo"] == count
     print(ranks, "ranks:", *sorted(done.items()))
@@ -60,31 +52,25 @@ def test_results_of_thousands_of_random_calls_of_up_to_16_mi_elements(ranks: int
     _done(ranks, seed=ranks, count=320, largest=16 << 20, limit=1800.0)
 
 
-def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
-    for rank, (reduced, scattered, *gathered) in enumerate(_values(shm_calls.with_gaps, 2)):
-        assert scattered == reduced == [10.0, 11.0, 12.0]
-        assert gathered == ([] if rank else [[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]])
-
-
 def test_a_list_with_too_few_or_too_many_tensors_is_an_error() -> None:
-    assert [len(errors) for errors in _values(shm_calls.of_another_length, 2)] == [2, 2]
+    assert [len(errors) for errors in jobs.values(shm_calls.of_another_length, 2)] == [2, 2]
 
 
 @pytest.mark.parametrize("program", [programs.ddp, programs.fsdp, programs.functionals, programs.handles])
 def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
     # Two ranks: a sum of two numbers does not depend on the order.
-    assert _values(program, 2) == _values(program, 2, backend="gloo")
+    assert jobs.values(program, 2) == jobs.values(program, 2, backend="gloo")
 
 
 def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_share_it(
     tmp_path: Path,
 ) -> None:
-    by_gloo = _values(shm_offers.all_of_them, 2, backend="gloo")
+    by_gloo = jobs.values(shm_offers.all_of_them, 2, backend="gloo")
     done = [name for name, result in by_gloo[0].items() if type(result) is str]
     assert len(done) > 100
     for found in (
-        _values(shm_offers.all_of_them, 2),
-        _values(shm_offers.without_memory, 2, f"{tmp_path}/again"),
+        jobs.values(shm_offers.all_of_them, 2),
+        jobs.values(shm_offers.without_memory, 2, f"{tmp_path}/again"),
     ):
         for rank in (0, 1):
             assert {name: found[rank][name] for name in done} == {name: by_gloo[rank][name] for name in done}
@@ -93,25 +79,25 @@ def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_sh
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeeds_losses_are_those_on_gloo(stage: int) -> None:
-    assert _values(programs.zero, 2, stage) == _values(programs.zero, 2, stage, backend="gloo")
+    assert jobs.values(programs.zero, 2, stage) == jobs.values(programs.zero, 2, stage, backend="gloo")
 
 
 def test_many_groups_leave_no_descriptor_and_no_memory() -> None:
-    for before, after, reasons in _values(programs.many_groups, 3, 30):
+    for before, after, reasons in jobs.values(programs.many_groups, 3, 30):
         assert all(now <= was for now, was in zip(after, before, strict=True)), (before, after)
         assert all(reason.startswith("shared memory") for reason in reasons), reasons
 
 
 def test_the_default_group_can_be_made_again(tmp_path: Path) -> None:
-    assert _values(programs.again, 2, str(tmp_path)) == [[3.0] * 4] * 2
+    assert jobs.values(programs.again, 2, str(tmp_path)) == [[3.0] * 4] * 2
 
 
 def test_synchronous_calls_start_no_thread() -> None:
-    assert _values(shm_calls.threads, 2) == [[], []]
+    assert jobs.values(shm_calls.threads, 2) == [[], []]
 
 
 def test_deepspeeds_op_sums_over_all_ranks_and_leaves_groups_to_torch() -> None:
-    assert _values(shm_calls.inference, 3) == [[[6.0, 6.0], [6.0, 6.0], 0]] * 3
+    assert jobs.values(shm_calls.inference, 3) == [[[6.0, 6.0], [6.0, 6.0], 0]] * 3
 
 
 # --------------------------------------------------------------------------- ranks that are lost or differ
@@ -176,7 +162,7 @@ def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_both_ranks() -> 
 
 
 def test_a_group_that_has_failed_fails_again_and_never_computes() -> None:
-    for first, second in _values(faults.after_a_failure, 2):
+    for first, second in jobs.values(faults.after_a_failure, 2):
         assert first.startswith("CollectiveMismatch")
         assert first == second
 
@@ -189,12 +175,12 @@ def test_ctrl_c_interrupts_a_rank_that_waits_and_the_others_are_told_which() -> 
 
 def test_nothing_is_in_dev_shm_while_a_group_works_or_after_it() -> None:
     before = sorted(path.name for path in Path("/dev/shm").iterdir())
-    for names in _values(faults.traces, 2):
+    for names in jobs.values(faults.traces, 2):
         assert not [name for name in names if name not in before and "accel" in name]
 
 
 def test_all_groups_together_stay_within_32_mib() -> None:
-    for sizes in _values(faults.memory, 2, 8):
+    for sizes in jobs.values(faults.memory, 2, 8):
         assert 8 << 20 < max(sizes) <= 32 << 20
 
 
@@ -211,44 +197,44 @@ def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
 
 
 def test_a_rank_that_has_left_a_group_is_named_and_the_error_stays_the_same() -> None:
-    said, _ = _values(ends.left, 2)
+    said, _ = jobs.values(ends.left, 2)
     assert "rank 1 has left the process group" in said[0]
     assert said[0] == said[1]
 
 
 def test_a_rank_may_leave_as_soon_as_its_own_last_call_is_done() -> None:
-    assert _values(ends.left_early, 3, 10) == [3.0] * 3
+    assert jobs.values(ends.left_early, 3, 10) == [3.0] * 3
 
 
 def test_a_group_with_a_call_that_nobody_answers_can_be_destroyed() -> None:
-    said, _ = _values(ends.destroyed_while_pending, 2)
+    said, _ = jobs.values(ends.destroyed_while_pending, 2)
     assert "rank 1 has left" in said
 
 
 def test_abort_ends_a_wait_on_all_ranks_and_gives_the_memory_back() -> None:
-    (first, kept), (second, _) = _values(ends.aborted, 2)
+    (first, kept), (second, _) = jobs.values(ends.aborted, 2)
     assert "rank 0 was interrupted" in first
     assert "rank 0 was interrupted" in second
     assert kept == 0
 
 
 def test_two_threads_may_call_one_group() -> None:
-    assert _values(ends.from_two_threads, 2) == [[400.0, 1.0]] * 2
+    assert jobs.values(ends.from_two_threads, 2) == [[400.0, 1.0]] * 2
 
 
 def test_a_collective_in_a_signal_handler_is_refused_and_the_one_it_interrupted_goes_on() -> None:
-    (outer, within, after), _ = _values(ends.handler_calls, 2)
+    (outer, within, after), _ = jobs.values(ends.handler_calls, 2)
     assert (outer, after) == ("", "")
     assert "cannot begin within another one" in within
 
 
 def test_a_signal_handler_can_destroy_the_group_in_which_its_rank_waits() -> None:
-    first, second = _values(ends.handler_destroys, 2)
+    first, second = jobs.values(ends.handler_destroys, 2)
     assert first.startswith("SystemExit")
     assert "rank 0 was interrupted" in second
 
 
 @pytest.mark.parametrize("call", [0, 1], ids=["asynchronous", "synchronous"])
 def test_a_child_of_a_rank_whose_thread_is_waiting_is_refused(call: int) -> None:
-    for said in _values(ends.forked, 2):
+    for said in jobs.values(ends.forked, 2):
         assert "forked after the group was made" in said[call]

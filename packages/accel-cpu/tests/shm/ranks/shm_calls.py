@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks call."""
 
-import dataclasses
-
 import torch
 import torch.distributed as dist
 
@@ -35,25 +33,6 @@ def of_another_length(rank: int, ranks: int) -> list[str]:
         except RuntimeError as error:
             said.append(str(error))
     return said
-
-
-def without_memory(rank: int, ranks: int) -> str:
-    """Run some collectives in a group whose rank 1 has a problem."""
-    from accel_cpu.shm import rendezvous
-
-    facts = rendezvous._facts
-    problem = {"problem": "planted"} if rank == 1 else {}
-    rendezvous._facts = lambda segment: dataclasses.replace(facts(segment), **problem)
-    group = dist.new_group(backend="shm")
-    rendezvous._facts = facts
-    tensor = torch.full((3,), rank + 1.0)
-    dist.all_reduce(tensor, group=group)
-    parts = [torch.empty(3) for _ in range(ranks)]
-    dist.all_gather(parts, tensor, group=group)
-    dist.barrier(group=group)
-    assert all(part.tolist() == [3.0] * 3 for part in parts)
-    reason: str = group.reason
-    return reason
 
 
 def threads(rank: int, ranks: int) -> list[str]:

@@ -64,6 +64,15 @@ def run(
                 child.join()
 
 
+def values(*job: Any, **options: Any) -> list[Any]:
+    """What the ranks of `run(*job, **options)` returned; each has to."""
+    reports = run(*job, **options)
+    for report in reports:
+        assert not report.error, report.error
+        assert not report.lost
+    return [report.value for report in reports]
+
+
 def reported(what: str) -> None:
     """Tell the other ranks of the job; see `wait_until_told`."""
     default_store().set(what, "yes")
