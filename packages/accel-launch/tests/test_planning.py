@@ -361,6 +361,8 @@ def test_programs_that_exist(given: dict[str, object], command: tuple[str, ...])
     ("given", "named"),
     [
         ({"script": "missing.py"}, "missing.py"),
+        ({"script": ""}, "'' in"),
+        ({"script": "."}, "without __main__.py"),
         ({"script": "missing", "module": True}, "missing"),
         ({"script": ".train", "module": True}, "no module ''"),
         ({"no_python": True}, "not an executable file"),

@@ -106,9 +106,10 @@ def test_each_rank_has_a_log_of_both_outputs_whose_last_lines_are_shown_when_it_
         assert sorted(file.read_text().splitlines()) == [f"err {rank}", f"out {rank}"]
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(start, tmp_path) -> None:
+@pytest.mark.parametrize("logs", ["file/logs", ""])
+def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(start, tmp_path, logs: str) -> None:
     (tmp_path / "file").touch()
-    launch = start("touch started", options={"enable_each_rank_log": str(tmp_path / "file" / "logs")})
+    launch = start("touch started", options={"enable_each_rank_log": logs and str(tmp_path / logs)})
     assert launch.wait() == 2
     assert "ACC-615" in launch.err
     assert not (tmp_path / "started").exists()

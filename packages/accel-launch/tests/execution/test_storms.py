@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks and launchers that are killed at any moment: the exit code is right, and soon nothing is left."""
 
-import os
 import random
 import signal
 import sys
@@ -50,22 +49,6 @@ def test_a_rank_that_fails_at_any_time_is_named_and_leaves_nothing(start, runs: 
         assert f"accel launch: rank {victim} on localhost {words}" in launch.err, (more, launch.err)
         assert launch.err.count("; its last lines:") == 1
         assert launch.gone_within(60), (more, launch.alive())
-
-
-@pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_rank_that_is_killed_from_outside_is_named_and_leaves_nothing(start, tmp_path, runs: int) -> None:
-    chance = random.Random(runs)
-    for _ in range(runs):
-        for rank in range(RANKS):
-            (tmp_path / f"up{rank}").unlink(missing_ok=True)
-        launch = start((sys.executable, "-S", "-c", RANK), ranks=RANKS, more={"VICTIM": "none"}, grace=2.0)
-        pids = [int(launch.file(f"up{rank}")) for rank in range(RANKS)]
-        time.sleep(chance.random() / 2)
-        victim = chance.randrange(RANKS)
-        os.kill(pids[victim], signal.SIGKILL)
-        assert launch.wait() == 137
-        assert f"accel launch: rank {victim} on localhost was killed by SIGKILL" in launch.err
-        assert launch.gone_within(60), launch.alive()
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.slow)])
