@@ -1,18 +1,23 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh interpreters for tests: imports, their order, and ranks that train, which stay in a process of their own."""
+"""Processes of tests: fresh interpreters, for imports, their order and ranks that train; and those of another user."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 #: Nothing of these may leak in from the shell, or from the launcher, that runs the tests.
 _STEERING = ("ACCEL_", "DS_", "TOY_", "CLASSIC_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "RANK")
@@ -97,3 +102,30 @@ class Children:
     def compiled(self) -> list[str]:
         """Names of what was compiled meanwhile."""
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
+
+
+def as_user(user: int, function: Callable[[], Result]) -> Result:
+    """Return what the function returns in a child process of that user; an exception there is the test's."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            tempfile.tempdir = None
+            os.umask(0o022)
+            answer: object = ("returned", function())
+        except BaseException:
+            answer = ("raised", traceback.format_exc())
+        with open(writing, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    assert content, f"the process of user {user} died"
+    how, value = pickle.loads(content)
+    assert how == "returned", value
+    return value  # type: ignore[no-any-return]

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from users import ATTACKER, VICTIM, Scene, as_user, folder
+from users import ATTACKER, VICTIM, Scene, folder
 
 from accel_core.errors import CacheUnusable
 from accel_core.native import build, trust
+from shared.children import as_user
 
 
 def test_the_attack_works_where_nothing_is_checked(scene: Scene) -> None:

@@ -8,20 +8,15 @@ A user needs no account, only a number.
 import ctypes
 import hashlib
 import os
-import pickle
 import shutil
 import subprocess
-import tempfile
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from accel_core.errors import CacheUnusable
 from accel_core.native import Source, build, compiler
+from shared.children import as_user
 
-Result = TypeVar("Result")
 #: The one whose process loads a library, and the one who wants code of his own in it.
 VICTIM, ATTACKER = 65534, 54321
 #: Its constructor runs when it is loaded, before any of its functions is looked up.
@@ -43,33 +38,6 @@ print(build.library(Source("tiny", units=(Path(sys.argv[1]) / "answer.cpp",), fo
 def answer(path: Path) -> int:
     """What the library says; loads it."""
     return int(ctypes.CDLL(str(path)).answer())
-
-
-def as_user(user: int, function: Callable[[], Result]) -> Result:
-    """Return what the function returns in a child process of that user; an exception there is the test's."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-            tempfile.tempdir = None
-            os.umask(0o022)
-            answer: object = ("returned", function())
-        except BaseException:
-            answer = ("raised", traceback.format_exc())
-        with open(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        content = pipe.read()
-    os.waitpid(child, 0)
-    assert content, f"the process of user {user} died"
-    how, value = pickle.loads(content)
-    assert how == "returned", value
-    return value  # type: ignore[no-any-return]
 
 
 def folder(path: Path, owner: int, mode: int) -> Path:

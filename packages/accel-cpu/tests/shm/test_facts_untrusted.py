@@ -5,7 +5,6 @@
 import json
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from accel_cpu.errors import OneCCLFailed, StoreTampered
 from accel_cpu.exchange import MOST_BYTES, Exchange
 from accel_cpu.shm import library, rendezvous
 from accel_cpu.shm.rendezvous import Facts
+from shared.children import as_user
 
 FACTS = Facts(1, "", "a", 1, 0, (0, 1), 5, b"n" * library.NONCE)
 NOBODY = 65534
@@ -94,20 +94,6 @@ def test_only_memory_is_opened_for_writing(kind: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- another user
 
 
-def _as_nobody(function: Callable[[], None]) -> int:
-    """Run a function in a child of another user; returns its exit code."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            function()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
 @pytest.mark.parametrize("secret", ["", "s" * 64], ids=["torchrun", "accel launch"])
 def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
@@ -138,7 +124,7 @@ def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
             theirs.set(f"{name}/facts/0", "0" * len(secret) + json.dumps(facts))
             theirs.set(f"{name}/joined/0", "0" * len(secret))
 
-        assert _as_nobody(attack) == 0
+        as_user(NOBODY, attack)
         prefixed = dist.PrefixStore(name, store)
         if secret:
             with pytest.raises(StoreTampered, match="secret"):

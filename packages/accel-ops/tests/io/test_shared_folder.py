@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import torch
 from accel_ops import io
 from accel_ops.io import checkpoint, state
 from accel_ops.io.files import Replacement, open_file
+from shared.children import as_user
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
@@ -55,20 +56,6 @@ def lay(path: Path, how: str) -> None:
         path.chmod(0o600)
     if os.geteuid() == 0 and how != "a second name":
         os.lchown(path, NOBODY, NOBODY)
-
-
-def as_user(user: int, function: Callable[[], None]) -> None:
-    """Run a function that starts no thread in a child of another user."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.setresuid(user, user, user)
-            function()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def saved(path: Path, text: bytes = b"new") -> None:
