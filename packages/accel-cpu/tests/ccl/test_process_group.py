@@ -4,7 +4,6 @@
 
 import ccl_calls
 import pytest
-import shm_calls
 import shm_jobs as jobs
 
 from accel_cpu.ccl import library
@@ -24,7 +23,7 @@ def test_movements_arrive_unchanged_and_gloo_does_the_rest() -> None:
 
 
 def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
-    for reduced, scattered, *_ in jobs.values(shm_calls.with_gaps, 2, backend="ccl"):
+    for reduced, scattered, *_ in jobs.values(ccl_calls.with_gaps, 2, backend="ccl"):
         assert reduced == scattered == [10.0, 11.0, 12.0]
 
 

@@ -6,21 +6,6 @@ import torch
 import torch.distributed as dist
 
 
-def with_gaps(rank: int, ranks: int) -> list[list[float]]:
-    """What a rank gets of functions with a root, of which gloo does some, and of tensors that have gaps."""
-
-    def gapped() -> torch.Tensor:
-        tensor = torch.zeros(6)[::2]
-        return tensor.copy_(torch.arange(3.0) + 10 * rank)
-
-    reduced, scattered = gapped(), gapped()
-    dist.reduce(reduced, 0, op=dist.ReduceOp.MAX)
-    dist.scatter(scattered, [gapped() for _ in range(ranks)] if rank == ranks - 1 else None, ranks - 1)
-    gathered = [gapped() for _ in range(ranks)] if rank == 0 else None
-    dist.gather(gapped(), gathered, 0)
-    return [tensor.tolist() for tensor in (reduced, scattered, *(gathered or []))]
-
-
 def of_another_length(rank: int, ranks: int) -> list[str]:
     """What is raised for lists that have no tensor for some rank, or one too many."""
     said = []
