@@ -30,6 +30,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def each_engine(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine by the variable, as a user names it."""
+    monkeypatch.setenv("ACCEL_IO_ENGINE", engine)
+
+
+@pytest.fixture
 def session(engine: str) -> Iterator[Session]:
     """A session on each engine, with small blocks, so that requests have several."""
     made = Session(EngineOptions(block_size=16384, depth=4, workers=2), engine)

@@ -23,9 +23,8 @@ def op() -> Any:
     return AsyncIOBuilder().load()
 
 
-@pytest.fixture(params=["uring", "threads", "python"])
-def handle(op: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("ACCEL_IO_ENGINE", request.param)
+@pytest.fixture
+def handle(op: Any, each_engine: None) -> Iterator[Any]:
     made = op.aio_handle(16384, 8, False, True, 2)
     yield made
     made._session.close()

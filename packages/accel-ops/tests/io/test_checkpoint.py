@@ -23,13 +23,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(params=["uring", "threads", "python"], autouse=True)
-def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable, as a user names it."""
-    monkeypatch.setenv("ACCEL_IO_ENGINE", request.param)
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("each_engine")]
 
 
 def state(number: int = 0) -> dict[str, Any]:

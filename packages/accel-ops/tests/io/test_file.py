@@ -15,9 +15,8 @@ from accel_ops.errors import TransferFailed
 
 
 @pytest.fixture
-def file(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.File]:
+def file(each_engine: None, tmp_path: Path) -> Iterator[io.File]:
     """A new file on each engine."""
-    monkeypatch.setenv("ACCEL_IO_ENGINE", engine)
     with io.File(tmp_path / "file", block_size=16384, depth=4, workers=2, durability="data") as made:
         yield made
 

@@ -13,6 +13,7 @@ from accel_ops import io
 from accel_ops.errors import InvalidTensors
 from accel_ops.io import session as sessions
 
+pytestmark = pytest.mark.usefixtures("each_engine")
 _DTYPES = (
     torch.bool,
     torch.uint8,
@@ -66,12 +67,6 @@ def assert_same(loaded: dict[str, torch.Tensor], saved: dict[str, torch.Tensor])
         assert (found.dtype, found.shape, found.is_contiguous()) == (tensor.dtype, tensor.shape, True), name
         raw = [each.reshape(-1).view(torch.uint8) for each in (found, tensor)]
         assert torch.equal(*raw), name
-
-
-@pytest.fixture(params=["uring", "threads", "python"], autouse=True)
-def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable, as a user names it."""
-    monkeypatch.setenv("ACCEL_IO_ENGINE", request.param)
 
 
 def test_every_tensor_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
