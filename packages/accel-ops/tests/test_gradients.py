@@ -55,16 +55,6 @@ def test_accumulation_rounds_as_torchs(dtype: torch.dtype) -> None:
         assert torch.equal(grad, before)
 
 
-@pytest.mark.usefixtures("threads")
-def test_the_sum_does_not_depend_on_threads() -> None:
-    grad, _ = _pair(1_000_003, torch.bfloat16)
-    sums = set()
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        sums.add(copy_gradient(grad, torch.empty(grad.numel())))
-    assert len(sums) == 1
-
-
 @pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of fused optimizers: the vendor's op where its runtime has one, plain torch elsewhere."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -19,10 +17,12 @@ from accel_ops import fused_optimizers
         (fused_optimizers.FusedLionBuilder, "multi_tensor_lion", fused_optimizers.multi_tensor_lion),
     ],
 )
-def test_without_a_fused_op_plain_torch_serves(builder, function, plain) -> None:  # type: ignore[no-untyped-def]
+def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain) -> None:  # type: ignore[no-untyped-def]
     assert builder().is_compatible()
     assert builder().reason.startswith("plain torch")
-    assert getattr(builder().load(), function) is plain
+    op = builder().load()
+    assert getattr(op, function) is plain
+    assert self_test.run(builder.NAME, op, torch.device("cpu")) == "loaded and run on a tiny input"
 
 
 def through_op(*args: object) -> str:
@@ -47,13 +47,3 @@ def test_the_op_is_called_where_the_runtime_has_it() -> None:
 def test_a_runtime_without_the_op_falls_back_and_says_which_op_it_lacks() -> None:
     assert "torch.ops.aten.no_such_op" in Absent().reason
     assert Absent().load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
-
-
-@pytest.mark.parametrize(
-    "builder",
-    [fused_optimizers.FusedAdamBuilder, fused_optimizers.FusedLambBuilder, fused_optimizers.FusedLionBuilder],
-)
-def test_plain_torch_s_optimizers_pass_the_self_test(builder: Any) -> None:
-    assert (
-        self_test.run(builder.NAME, builder().load(), torch.device("cpu")) == "loaded and run on a tiny input"
-    )
