@@ -129,3 +129,26 @@ def as_user(user: int, function: Callable[[], Result]) -> Result:
     how, value = pickle.loads(content)
     assert how == "returned", value
     return value  # type: ignore[no-any-return]
+
+
+def ranks(program: str, world: int, folder: Path) -> None:
+    """Run a program as each rank of a job, each of which has to succeed.
+
+    Its arguments are the rank, the number of ranks, the folder, and a file for the ranks' store.
+    """
+    # A store of their own: in the file of former ranks, they would find the addresses of those.
+    store = Path(tempfile.mkdtemp(dir=folder), "store")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", program, str(rank), str(world), str(folder), str(store)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        ended = [rank.communicate(timeout=300)[1] for rank in started]
+    finally:
+        for rank in started:
+            rank.kill()
+    assert [rank.returncode for rank in started] == [0] * world, "\n".join(ended)

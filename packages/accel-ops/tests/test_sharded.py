@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters that are DTensors, as of FSDP2, step as torch's own optimizers step them."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from shared.children import ranks
 
 _TRAIN = """
 import sys, torch, torch.distributed as dist
@@ -17,7 +17,7 @@ from accel_core.vendor import torch_threads
 from accel_ops import optim
 from accel_ops.errors import InvalidTensors
 torch_threads.finish_at_exit()
-rank, world, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rank, world, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[4]
 dist.init_process_group("gloo", rank=rank, world_size=world, store=dist.FileStore(path, world))
 mesh = init_device_mesh("cpu", (world,))
 
@@ -65,14 +65,4 @@ else:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="not run: torch without distributed")
 @pytest.mark.parametrize("world", [1, 2])
 def test_sharded_parameters_step_as_with_torch(world: int, tmp_path: Path) -> None:
-    program = _TRAIN + _REFUSED
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", program, str(rank), str(world), str(tmp_path / "store")],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    ended = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(ended)
+    ranks(_TRAIN + _REFUSED, world, tmp_path)

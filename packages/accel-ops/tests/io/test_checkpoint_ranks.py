@@ -3,13 +3,13 @@
 """Checkpoints of several ranks, divided tensors, loading with another number of ranks, and killed writers."""
 
 import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+
+from shared.children import ranks
 
 if not torch.distributed.is_available():
     pytest.skip("not run: torch without distributed", allow_module_level=True)
@@ -107,34 +107,14 @@ assert len(os.listdir(f"{folder}/saved")) == 1 + world, os.listdir(f"{folder}/sa
 """
 
 
-def ranks(program: str, world: int, folder: Path) -> None:
-    """Run a program on ranks of gloo; each has to succeed."""
-    # A store of their own: in the file of former ranks, they would find the addresses of those.
-    store = Path(tempfile.mkdtemp(dir=folder), "store")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", _START + program, str(rank), str(world), str(folder), str(store)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        ended = [rank.communicate(timeout=300)[1] for rank in started]
-    finally:
-        for rank in started:
-            rank.kill()
-    assert [rank.returncode for rank in started] == [0] * world, "\n".join(ended)
-
-
 def test_two_ranks_save_what_two_and_one_load(tmp_path: Path) -> None:
-    ranks(_SAVE, 2, tmp_path)
-    ranks(_LOAD, 1, tmp_path)
-    ranks(_SAVE + _LOAD.replace("trained(1)", "trained(3)"), 2, tmp_path)
+    ranks(_START + _SAVE, 2, tmp_path)
+    ranks(_START + _LOAD, 1, tmp_path)
+    ranks(_START + _SAVE + _LOAD.replace("trained(1)", "trained(3)"), 2, tmp_path)
 
 
 def test_an_error_of_one_rank_leaves_the_former_checkpoint(tmp_path: Path) -> None:
-    ranks(_FULL, 2, tmp_path)
+    ranks(_START + _FULL, 2, tmp_path)
 
 
 #: Children save a checkpoint after the other, and are killed at a random time.

@@ -1,15 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with stock DeepSpeed at stage 3, with parameters and optimizer states on disk as the arguments say.
-
-Arguments: a folder, and a JSON object of what is laid over `zero_optimization` ("nvme_path" is added where the device
-is nvme). Prints the losses as JSON.
-"""
+"""Trains with stock DeepSpeed at stage 3, with parameters and optimizer states on disk as the arguments say."""
 
 import json
 import logging
 import os
-import sys
 from typing import Any
 
 import torch
@@ -58,15 +53,17 @@ def config(folder: str, zero: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Train, and print."""
+def main(folder: str, zero: dict[str, Any]) -> None:
+    """Train, and print the losses as JSON.
+
+    zero: is laid over `zero_optimization`; "nvme_path" is added where the device is nvme.
+    """
     import deepspeed
     from deepspeed.accelerator import get_accelerator
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    folder, zero = sys.argv[1], json.loads(sys.argv[2])
     made = config(folder, zero)
     deepspeed.init_distributed(
         dist_backend=get_accelerator().communication_backend_name(),
@@ -97,7 +94,3 @@ def main() -> None:
 
 def _files(folder: str) -> int:
     return sum(name.endswith(".swp") for _, _, names in os.walk(folder) for name in names)
-
-
-if __name__ == "__main__":
-    main()
