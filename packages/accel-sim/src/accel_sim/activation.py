@@ -56,7 +56,6 @@ def _start(vendor: SimVendor) -> Simulation:
         backend_registration.rename_privateuse1_backend(vendor.key)
     native.activate(
         vendor.key,
-        vendor.key,
         1 if vendor.one_device else len(physical),
         chosen.memory,
         vendor.generators,

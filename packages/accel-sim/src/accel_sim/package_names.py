@@ -43,8 +43,6 @@ def _habana() -> dict[str, Any]:
 
 
 def _ranks() -> tuple[int, int, int]:
-    import os
-
     return tuple(int(os.environ.get(name, default)) for name, default in
                  (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))  # type: ignore[return-value]  # fmt: skip
 

@@ -198,7 +198,6 @@ void bind_dry(py::module_& m) {
     std::lock_guard<std::mutex> lock(places().mutex);
     places().module = {path, alike};
   });
-  m.def("dry_program_line", [] { return program_lines().texts[static_cast<size_t>(current_lines().second)]; });
   m.def("dry_label", [](const at::Tensor& tensor, int kind) {
     return tensor.has_storage() && label(*tensor.storage().unsafeGetStorageImpl(), kind);
   });

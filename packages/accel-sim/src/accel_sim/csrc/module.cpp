@@ -19,11 +19,10 @@ namespace {
 
 using accel_sim::config;
 
-void activate(const std::string& type, const std::string& name, int count, size_t capacity, int generators, bool strict,
-              bool orders_data) {
+void activate(const std::string& name, int count, size_t capacity, int generators, bool strict, bool orders_data) {
   auto& c = config();
   TORCH_CHECK(c.key == c10::DispatchKey::Undefined, "this process already simulates ", c.name);
-  c.type = c10::Device(type).type();
+  c.type = c10::Device(name).type();
   const auto backend = c10::toBackendComponent(c10::TensorOptions().device(c.type).computeDispatchKey());
   c.key = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Dense, backend);
   c.autograd_key = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::AutogradFunctionality, backend);
@@ -134,7 +133,6 @@ PYBIND11_MODULE(accel_sim_native, m) {
     accel_sim::set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction);
   });
   m.def("memory_fraction", [](int index) { return accel_sim::memory_fraction(static_cast<c10::DeviceIndex>(index)); });
-  m.def("set_strict", [](bool on) { config().strict = on; });
   m.def("register_host", [](size_t data, size_t bytes) {
     accel_sim::register_host(reinterpret_cast<void*>(data), bytes);
     return 0;
