@@ -24,22 +24,6 @@ def test_names(accelerator: NPU_Accelerator) -> None:
     assert accelerator.visible_devices_envs() == ["ASCEND_RT_VISIBLE_DEVICES"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ASCEND_HOME_PATH",
-        "HCCL_CONNECT_TIMEOUT",
-        "TORCH_HCCL_ZERO_COPY",
-        "PYTORCH_NPU_ALLOC_CONF",
-        "TASK_QUEUE_ENABLE",
-        "LD_LIBRARY_PATH",
-        "PATH",
-    ],
-)
-def test_variables_of_the_runtime_reach_other_nodes(accelerator: NPU_Accelerator, name: str) -> None:
-    assert name.startswith(tuple(accelerator.export_envs()))
-
-
 def test_visible_devices_are_set_in_ascending_order_alone(accelerator: NPU_Accelerator) -> None:
     environment: dict[str, str] = {}
     accelerator.set_visible_devices_envs(environment, [0, 3])
