@@ -132,6 +132,24 @@ def changes(
     raises(lambda: call(mixed), RuntimeError, "same device")
 
 
+def rms_norm(x: Any, gamma: Any, epsilon: float) -> tuple[Any, Any]:
+    """Return the norm over the dimensions of gamma, and one over its root."""
+    over = tuple(range(-gamma.dim(), 0))
+    root = torch.sqrt((x * x).mean(over, keepdim=True) + epsilon)
+    return x / root * gamma, 1 / root
+
+
+def turned(x: Any, mode: str) -> Any:
+    """Return what a rotary embedding multiplies by the sine. mode: `half` or `interleave`."""
+    result = torch.empty_like(x)
+    half = x.shape[-1] // 2
+    if mode == "half":
+        result[..., :half], result[..., half:] = -x[..., half:], x[..., :half]
+    else:
+        result[..., ::2], result[..., 1::2] = -x[..., 1::2], x[..., ::2]
+    return result
+
+
 def adam64(
     grad: Any, param: Any, m: Any, v: Any, *, lr: float, betas: tuple[float, float], eps: float, decay: float,
     decoupled: bool, step: int, corrects: bool = True,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .float64 import adam64, agrees, cases, changes, close, lamb64, optimizer_lists
+from .float64 import adam64, agrees, cases, changes, close, lamb64, optimizer_lists, rms_norm, turned
 from .support import Device
 
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
@@ -145,24 +145,15 @@ def test_cast_from_fp8(device: Device) -> None:
 
 
 def test_rms_norm(device: Device) -> None:
-    def reference(x: Any, gamma: Any, epsilon: float) -> Any:
-        root = torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon)
-        return x / root * gamma, 1 / root
-
     for random, dtype in cases(6):
         shape = random.shape(3)
         tensors = random.tensor(shape, dtype), random.tensor(shape[-1:], dtype)
-        agrees(device, torch.ops.hpu.rms_norm, reference, *tensors, 1e-5)
+        agrees(device, torch.ops.hpu.rms_norm, rms_norm, *tensors, 1e-5)
 
 
 def test_rotary_pos_embedding(device: Device) -> None:
     def reference(x: Any, sin: Any, cos: Any, _ids: None, _offset: int, mode: int) -> Any:
-        turned, half = torch.empty_like(x), x.shape[-1] // 2
-        if mode == 0:
-            turned[..., :half], turned[..., half:] = -x[..., half:], x[..., :half]
-        else:
-            turned[..., ::2], turned[..., 1::2] = -x[..., 1::2], x[..., ::2]
-        return x * cos + turned * sin
+        return x * cos + turned(x, "interleave" if mode else "half") * sin
 
     for random, dtype in cases(4):
         batch, length, heads = random.shape(3)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here
+from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here, rms_norm, turned
 from .support import Device, raises
 
 
@@ -37,17 +37,11 @@ def test_npu_apply_adam_w(device: Device) -> None:
             "not implemented for Tensor")  # fmt: skip
 
 
-def _rms_norm(x: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Any, Any]:
-    over = tuple(range(-gamma.dim(), 0))
-    root = torch.sqrt((x * x).mean(over, keepdim=True) + epsilon)
-    return x / root * gamma, 1 / root
-
-
 def test_npu_rms_norm(device: Device) -> None:
     for random, dtype in cases(6):
         shape = random.shape(3)
         gamma = shape[-random.number(1, 2) :]
-        agrees(device, _ops().npu_rms_norm, _rms_norm, random.tensor(shape, dtype), random.tensor(gamma, dtype), 1e-5,
+        agrees(device, _ops().npu_rms_norm, rms_norm, random.tensor(shape, dtype), random.tensor(gamma, dtype), 1e-5,
                backward=True)  # fmt: skip
 
 
@@ -55,7 +49,7 @@ def test_npu_add_rms_norm(device: Device) -> None:
     def reference(x1: Any, x2: Any, gamma: Any, epsilon: float) -> Any:
         # The sum is rounded to the type of the inputs before the norm.
         total = (x1 + x2).to(kind).double()
-        return (*_rms_norm(total, gamma, epsilon), total)
+        return (*rms_norm(total, gamma, epsilon), total)
 
     for random, kind in cases(6):
         shape = random.shape(3)
@@ -63,18 +57,8 @@ def test_npu_add_rms_norm(device: Device) -> None:
         agrees(device, _ops().npu_add_rms_norm, reference, *tensors, 1e-5)
 
 
-def _turned(x: Any, mode: str) -> Any:
-    result = torch.empty_like(x)
-    half = x.shape[-1] // 2
-    if mode == "half":
-        result[..., :half], result[..., half:] = -x[..., half:], x[..., :half]
-    else:
-        result[..., ::2], result[..., 1::2] = -x[..., 1::2], x[..., ::2]
-    return result
-
-
 def _rotary(x: Any, r1: Any, r2: Any, mode: str = "half") -> Any:
-    return x * r1 + _turned(x, mode) * r2
+    return x * r1 + turned(x, mode) * r2
 
 
 def test_npu_rotary_mul(device: Device) -> None:
