@@ -27,13 +27,6 @@ def test_names(mlu: MLU_Accelerator) -> None:
     assert mlu.is_triton_supported()
 
 
-def test_what_is_available_leaves_out_what_others_hold(
-    mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mlu.device_module, "mem_get_info", lambda device=None: (5, 100))
-    assert mlu.available_memory() == 5
-
-
 @pytest.mark.parametrize("stale", ["0", "0,1", ""])
 def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu: MLU_Accelerator, stale: str) -> None:
     inherited = {**os.environ, "CN_VISIBLE_DEVICES": stale, "MLU_VISIBLE_DEVICES": "0,1"}

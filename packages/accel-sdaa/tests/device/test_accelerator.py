@@ -37,13 +37,6 @@ def test_names(sdaa: SDAA_Accelerator) -> None:
     assert not sdaa.is_triton_supported()
 
 
-def test_what_is_available_leaves_out_what_others_hold(
-    sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sdaa.device_module, "mem_get_info", lambda device=None: (5, 100))
-    assert sdaa.available_memory() == 5
-
-
 def test_a_runtime_that_has_every_name_is_called_as_it_is(sdaa: SDAA_Accelerator) -> None:
     import torch_sdaa
 
