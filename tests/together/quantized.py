@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job of one rank: train with ZeRO++'s quantized weights, secondary partitions and quantized gradients.
 
-Job `accel_testkit.engine.quantized` of `suite.launch`; order: {"runs": [[type, kind], …], "steps": steps of each run}.
+Job `together.quantized` of accel_testkit.suite.launch. Order: {"runs": [[type, kind], …], "steps": steps of a run}.
 """
 
 from __future__ import annotations

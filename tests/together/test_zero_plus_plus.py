@@ -9,9 +9,10 @@ import pytest
 
 import accel_sim
 from accel_sim import build
-from accel_testkit.engine.quantized import PLAIN, QUANTIZED, STEPS, TRUNCATED, WEIGHTS
 from accel_testkit.suite.launch import Launcher
 from accel_testkit.suite.target import named
+
+from .quantized import PLAIN, QUANTIZED, STEPS, TRUNCATED, WEIGHTS
 
 pytestmark = pytest.mark.upstream
 
@@ -26,11 +27,12 @@ def losses(folder: Path, key: str, dtype: str, *kinds: str, nodes: int = NODES) 
     """Each run's loss at the end, on nodes of two processes each."""
     ours = ("ACCEL_S", "DS_ACCELERATOR", "MASTER_", "RANK", "LOCAL_", "WORLD_")
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    base["PYTHONPATH"] = str(Path(__file__).parents[1])  # of the job
     if key != "cpu":
         build.library()
         base = accel_sim.environment(key, base=base, devices=DEVICES)
     answers = Launcher(named(key, ""), folder).run(
-        "accel_testkit.engine.quantized",
+        "together.quantized",
         nodes * DEVICES,
         {"runs": [[dtype, kind] for kind in kinds], "steps": STEPS},
         base,

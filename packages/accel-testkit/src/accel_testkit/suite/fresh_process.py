@@ -54,24 +54,14 @@ def trace(package: str, *records: str) -> dict[str, Any]:
         "construction": lambda: [cls() for cls in classes],
     }
     for name, action in steps.items():
-        before = {
-            "environment": dict(os.environ),
-            "settings": _settings(),
-            "process": _process(),
-            "shared": _shared(),
-        }
+        before = _state()
         modules, error = set(sys.modules), ""
         with _output() as written:
             try:
                 action()
             except (Exception, SystemExit):
                 error = traceback.format_exc()
-        after = {
-            "environment": dict(os.environ),
-            "settings": _settings(),
-            "process": _process(),
-            "shared": _shared(),
-        }
+        after = _state()
         report[name] = {
             "modules": sorted({module.partition(".")[0] for module in set(sys.modules) - modules}),
             "output": written[0],
@@ -81,6 +71,15 @@ def trace(package: str, *records: str) -> dict[str, Any]:
             names = {*values, *after[kind]} if kind == "environment" else {*values}
             report[name][kind] = sorted(key for key in names if values.get(key) != after[kind].get(key))
     return report
+
+
+def _state() -> dict[str, dict[str, Any]]:
+    return {
+        "environment": dict(os.environ),
+        "settings": _settings(),
+        "process": _process(),
+        "shared": _shared(),
+    }
 
 
 @contextlib.contextmanager
