@@ -266,24 +266,18 @@ def test_a_written_tensor_that_shares_memory_is_refused(cut: Any) -> None:
 
 
 @pytest.mark.usefixtures("with_and_without_library")
-def test_sharing_is_seen_between_tensors_of_different_types() -> None:
-    x = torch.ones(12)
-    bf16 = x[:3].view(torch.bfloat16)
-    first = [x[:6], torch.ones(6), torch.ones(6), torch.ones(6)]
-    second = [bf16, torch.ones_like(bf16), torch.ones(6), torch.ones(6)]
-    refused(*(list(pair) for pair in zip(first, second, strict=True)))
-
-
-@pytest.mark.usefixtures("with_and_without_library")
-def test_nothing_is_written_where_a_later_tensor_of_another_type_does_not_fit() -> None:
-    good = [torch.ones(6) for _ in range(4)]
-    bad = [
-        torch.ones(6, dtype=torch.bfloat16),
-        torch.ones(5, dtype=torch.bfloat16),
-        torch.ones(6),
-        torch.ones(6),
-    ]
-    refused(*(list(pair) for pair in zip(good, bad, strict=True)), message="5 elements for a parameter of 6")
+@pytest.mark.parametrize(
+    ("grad", "shared", "message"),
+    [(3, True, "shares memory"), (2, False, "2 elements for a parameter of 3")],
+    ids=["sharing", "a size"],
+)
+def test_what_a_later_tensor_of_another_type_lacks_is_seen_before_anything_is_written(
+    grad: int, shared: bool, message: str
+) -> None:
+    first = [torch.ones(6) for _ in range(4)]
+    bf16 = first[0][:3].view(torch.bfloat16)[:3] if shared else torch.ones(3, dtype=torch.bfloat16)
+    second = [bf16, torch.ones(grad, dtype=torch.bfloat16), torch.ones(3), torch.ones(3)]
+    refused(*(list(pair) for pair in zip(first, second, strict=True)), message=message)
 
 
 @pytest.mark.usefixtures("with_and_without_library")
