@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of several ranks, divided tensors, loading with another number of ranks, and killed writers."""
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +9,10 @@ import torch
 
 from shared.children import ranks
 
+from .conftest import Run, storm
+
 if not torch.distributed.is_available():
     pytest.skip("not run: torch without distributed", allow_module_level=True)
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: A model of FSDP2 and its optimizer, whose values follow from the step alone.
 _START = """
@@ -117,50 +115,26 @@ def test_an_error_of_one_rank_leaves_the_former_checkpoint(tmp_path: Path) -> No
     ranks(_START + _FULL, 2, tmp_path)
 
 
-#: Children save a checkpoint after the other, and are killed at a random time.
-_STORM = """
-import os, random, signal, sys, time, warnings, torch
+_SAVER = """
+import warnings
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-folder, kills = sys.argv[1], int(sys.argv[2])
-draw = random.Random(kills)
 
 def state(number):
     return {str(name): torch.full((400_000 + 7 * name,), number) for name in range(3)} | {"step": number}
 
-dcp.save(state(0), storage_writer=CheckpointWriter(folder))
-last = advances = leftovers = 0
-for kill in range(kills):
-    child = os.fork()
-    if not child:
-        number = last
-        while True:
-            number += 1
-            dcp.save(state(number), storage_writer=CheckpointWriter(folder))
-    time.sleep(draw.uniform(0, 0.3))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    found = {name: torch.zeros_like(value) if name != "step" else 0 for name, value in state(0).items()}
-    dcp.load(found, storage_reader=(CheckpointReader, FileSystemReader)[kill % 2](folder))
-    number = found["step"]
-    assert number >= last and all(found[name].eq(number).all() for name in "012"), (number, last)
-    leftovers += len(os.listdir(folder)) > 2
-    advances, last = advances + (number > last), number
-dcp.save(state(1), storage_writer=CheckpointWriter(folder))
-assert len(os.listdir(folder)) == 2, os.listdir(folder)
-print(advances, leftovers)
+def save(number):
+    dcp.save(state(number), storage_writer=CheckpointWriter(folder))
+
+def found(kill):
+    loaded = {name: torch.zeros_like(value) if name != "step" else 0 for name, value in state(0).items()}
+    dcp.load(loaded, storage_reader=(CheckpointReader, FileSystemReader)[kill % 2](folder))
+    assert all(loaded[name].eq(loaded["step"]).all() for name in "012"), loaded["step"]
+    return loaded["step"]
 """
-
-
-def storm(run_program: Run, folder: Path, kills: int) -> tuple[int, int]:
-    """Kill writers; returns how many had saved something, and how many left files of a save that did not end."""
-    ended = run_program(_STORM, folder / "saved", kills)
-    assert ended.returncode == 0, ended.stderr
-    advances, leftovers = map(int, ended.stdout.split())
-    return advances, leftovers
 
 
 @pytest.mark.parametrize(
@@ -169,4 +143,4 @@ def storm(run_program: Run, folder: Path, kills: int) -> tuple[int, int]:
 def test_killed_writers_leave_the_former_checkpoint_or_the_new_one(
     run_program: Run, tmp_path: Path, kills: int, least: tuple[int, int]
 ) -> None:
-    assert all(map(int.__ge__, storm(run_program, tmp_path, kills), least))
+    assert all(map(int.__ge__, storm(run_program, _SAVER, 0.3, tmp_path, kills), least))

@@ -5,11 +5,9 @@
 import errno
 import gc
 import os
-import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,7 @@ from accel_ops.io.engines import EngineOptions, Request, open_engine
 from accel_ops.io.session import Session
 from accel_ops.pinned_memory import MEMORY
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
+from .conftest import Run
 
 # A filter that lets io_uring_setup fail with EPERM, as container runtimes do.
 _NO_URING = """

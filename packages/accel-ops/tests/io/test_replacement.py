@@ -4,8 +4,6 @@
 
 import errno
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,59 +13,33 @@ from accel_ops import io
 from accel_ops.io import session as sessions
 from accel_ops.io.files import Replacement
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from .conftest import Run, storm
 
-#: Children save a state after the other, and are killed at a random time; what is found each time is one of the states.
-_STORM = """
-import os, random, signal, sys, time, torch
+_SAVER = """
 from accel_ops import io
-folder, kills = sys.argv[1], int(sys.argv[2])
-path, draw = folder + "/file", random.Random(kills)
+path = folder + "/file"
 
 def state(number):
     return {str(name): torch.full((200_000 + 7 * name,), number) for name in range(2 + number % 3)}
 
-io.save(state(0), path)
-last = 0
-advances = leftovers = 0
-for _ in range(kills):
-    child = os.fork()
-    if not child:
-        number = last
-        while True:
-            number += 1
-            io.save(state(number), path)
-    time.sleep(draw.uniform(0, 0.15))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    found = io.load(path)
-    number = int(found["0"][0])
-    wanted = state(number)
-    assert number >= last and found.keys() == wanted.keys(), (number, last, list(found))
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted), number
-    others = [name for name in os.listdir(folder) if name != "file"]
-    assert others in ([], [".file.part"]), others
-    advances, leftovers, last = advances + (number > last), leftovers + len(others), number
-io.save(state(1), path)
-assert os.listdir(folder) == ["file"]
-print(advances, leftovers)
+def save(number):
+    io.save(state(number), path)
+
+def found(kill):
+    loaded = io.load(path)
+    wanted = state(int(loaded["0"][0]))
+    assert loaded.keys() == wanted.keys(), list(loaded)
+    assert all(torch.equal(loaded[name], wanted[name]) for name in wanted)
+    assert {*os.listdir(folder)} <= {"file", ".file.part"}, os.listdir(folder)
+    return int(loaded["0"][0])
 """
-
-
-def storm(run_program: Run, folder: Path, kills: int) -> tuple[int, int]:
-    """Kill savers; returns how many had saved something, and how many left a temporary file."""
-    (folder / "saved").mkdir()
-    ended = run_program(_STORM, folder / "saved", kills)
-    assert ended.returncode == 0, ended.stderr
-    advances, leftovers = map(int, ended.stdout.split())
-    return advances, leftovers
 
 
 @pytest.mark.parametrize(("kills", "least"), [(8, 0), pytest.param(200, 21, marks=pytest.mark.slow)])
 def test_killed_processes_leave_the_former_state_or_the_new_one(
     run_program: Run, tmp_path: Path, kills: int, least: int
 ) -> None:
-    assert min(storm(run_program, tmp_path, kills)) >= least
+    assert min(storm(run_program, _SAVER, 0.15, tmp_path, kills)) >= least
 
 
 def test_a_limit_of_the_file_size_leaves_the_former_file(

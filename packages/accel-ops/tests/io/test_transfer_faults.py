@@ -8,8 +8,6 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from accel_ops.errors import InvalidTensors, TransferFailed
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from .conftest import Run
+
 _MIB = 1 << 20
 #: What a faulty backend may report.
 _INJECTED = {errno.EIO, errno.ENOSPC, errno.EINVAL}
