@@ -148,10 +148,17 @@ def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(
     assert first(run_with(0), run_with(noise)) == blamed
 
 
-def test_wrong_derivative_is_named_beside_a_large_activation() -> None:
+@pytest.mark.parametrize("name", ["gelu", "native_layer_norm"])
+def test_wrong_derivative_is_named_beside_a_large_activation(name: str) -> None:
     def run_with(error: float) -> RankRecord:
         return run(
-            (BACKWARD, "a", "aten.gelu_backward.default", [value(size=1e-3), value()], [value(error, 1e-3)])
+            (
+                BACKWARD,
+                "a",
+                f"aten.{name}_backward.default",
+                [value(size=1e-3), value()],
+                [value(error, 1e-3)],
+            )
         )
 
     assert first(run_with(0), run_with(1e-3)) == ("a", "result")
@@ -287,6 +294,20 @@ def test_events_of_which_one_run_has_more_are_not_compared() -> None:
     found = run((FORWARD, "a", "Linear", [], [value(1)]), (FORWARD, "a", "Linear", [], [value()]))
     outcome = difference.compare([reference], [found])
     assert (outcome.first, outcome.compared, len(outcome.unmatched)) == (None, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [(0, None), (1e-3, ("a", "result"))],
+    ids=["another order", "another order and a fault"],
+)
+def test_arguments_may_be_cast_in_another_order(error: float, blamed: tuple[str, str] | None) -> None:
+    def cast(tensor: torch.Tensor, error: float = 0.0) -> tuple[Any, ...]:
+        given = digest(tensor)
+        return (FORWARD, "a", "aten._to_copy.default", [given], [digest(tensor * (1 + error))])
+
+    weight, bias = (BASE, BASE[0])
+    assert first(run(cast(weight), cast(bias)), run(cast(bias), cast(weight, error))) == blamed
 
 
 def test_another_number_of_ranks_is_refused() -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accel_testkit.compare.digest import Digest
 from accel_testkit.compare.record import (
@@ -127,14 +128,29 @@ Pair = tuple[Event, Event]
 def _matched(reference: RankRecord, found: RankRecord) -> tuple[list[Pair], list[Key]]:
     """Return the pairs of equal events in the order of the second run, and the keys without a partner.
 
-    Where one run has more of the same events than the other, it is not known which are the same.
+    Where one run has more of the same events than the other, it is not known which are the same. Those with inputs of
+    other shapes may have another order: devices differ in which argument autocast casts first.
     """
-    counts = [Counter(event.key[:4] for event in rank.events) for rank in (reference, found)]
-    known = {event.key: event for event in reference.events}
-    same = {key for key, event in known.items() if counts[0][key[:4]] == counts[1][key[:4]]}
-    pairs = [(known[event.key], event) for event in found.events if event.key in same]
-    alone = [event.key for rank in (reference, found) for event in rank.events if event.key not in same]
-    return pairs, list(dict.fromkeys(alone))
+    runs = [defaultdict[tuple[Any, ...], list[Event]](list) for _ in range(2)]
+    for rank, events in zip((reference, found), runs, strict=True):
+        for event in rank.events:
+            events[event.key[:4]].append(event)
+    partners: dict[Key, Event] = {}
+    for same, theirs in runs[1].items():
+        ours = runs[0].get(same, [])
+        if len(ours) == len(theirs):
+            in_order = sorted(ours, key=_shapes), sorted(theirs, key=_shapes)
+            as_shaped = all(_shapes(one) == _shapes(other) for one, other in zip(*in_order, strict=True))
+            pairs = zip(*(in_order if as_shaped else (ours, theirs)), strict=True)
+            partners.update((other.key, one) for one, other in pairs)
+    alone = [event.key for event in reference.events if event.key not in partners]
+    alone += [event.key for event in found.events if event.key not in partners]
+    matched = [(partners[event.key], event) for event in found.events if event.key in partners]
+    return matched, list(dict.fromkeys(alone))
+
+
+def _shapes(event: Event) -> list[tuple[tuple[int, ...], str]]:
+    return [(one.shape, one.dtype) for one in event.inputs]
 
 
 def _sent(pairs: Iterable[tuple[list[Pair], list[Key]]]) -> dict[tuple[int, str, int], float]:
@@ -379,8 +395,9 @@ def _scale(result: Digest, event: Event) -> float:
         return max([result.norm, *norms])
     if event.key.name == GRADIENT_OF_RESULT:
         return max([result.norm, *(norm * _NEGLIGIBLE for norm in norms)])
-    # The derivative of a function of one tensor is multiplied by the gradient, which is the first input.
-    read = event.inputs[:1] if "_backward" in event.key.name and len(event.inputs) == 2 else event.inputs
+    # A derivative is linear in the gradient, its first input. That of attention multiplies it by values and keys.
+    linear = "_backward" in event.key.name and "attention" not in event.key.name
+    read = event.inputs[:1] if linear else event.inputs
     same = (one.norm for one in read if one.shape == result.shape and one.numel > 1)
     return max([result.norm, _summed(result, event)[0], *same])
 
