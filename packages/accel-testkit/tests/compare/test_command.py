@@ -245,6 +245,15 @@ def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_collectives_that_reduce_in_another_way_are_not_the_same_computation(
+    collectives: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
+    done = compare("replay", folder, "--", *_RANKS, REDUCTION="MAX")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all_reduce MAX" in (folder / "replay" / "compare.json").read_text()
+
+
 def test_two_records_are_compared_without_running(by_module: Path, tmp_path: Path) -> None:
     other = shutil.copytree(by_module, tmp_path / "other")
     done = compare("runs", by_module, other)

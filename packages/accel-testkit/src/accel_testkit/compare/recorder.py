@@ -419,7 +419,11 @@ class Recorder:
             self._forget()
             receives = name not in ("send", "reduce", "gather") or (name != "send" and rank == root)
             results = self.numbers(given.get(written or "tensor")) if receives else []
-            self.event(COLLECTIVE, f"ranks {', '.join(map(str, ranks))}", name, inputs, results)
+            # FSDP divides after a sum on a backend that has no average: those are two computations, not one.
+            op = given.get("op", dist.ReduceOp.SUM)
+            reduction = str(getattr(op, "op", op)).rpartition(".")[2]
+            shown = name if reduction == "SUM" else f"{name} {reduction}"
+            self.event(COLLECTIVE, f"ranks {', '.join(map(str, ranks))}", shown, inputs, results)
             return work
 
         return call

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of two ranks as programs call them. DOUBLED=<name>: the results of that one are doubled."""
+"""Collectives of two ranks as programs call them.
+
+DOUBLED=<name>: the results of that one are doubled. REDUCTION=<name>: of the all_reduce.
+"""
 
 import os
 from typing import Any
@@ -46,7 +49,8 @@ call("reduce_scatter_tensor", half, mine.clone(), result=half)
 other = garbage(100)
 call("all_to_all_single", other, mine, result=other)
 total = mine.clone()
-call("all_reduce", total, result=total, async_op=True)
+reduction = getattr(dist.ReduceOp, os.environ.get("REDUCTION", "SUM"))
+call("all_reduce", total, result=total, op=reduction, async_op=True)
 sent = mine.clone() if rank == 0 else garbage(100)
 call("broadcast", sent, result=sent, src=0)
 nn.Linear(100, 1)(sent)
