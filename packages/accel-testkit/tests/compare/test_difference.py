@@ -166,26 +166,30 @@ def test_wrong_derivative_is_named_beside_a_large_activation(name: str) -> None:
 
 
 def test_memory_that_is_moved_is_not_blamed_for_what_is_rounding_beside_the_gradients() -> None:
-    def run_with(piece: float, size: float) -> RankRecord:
+    def run_with(piece: float, size: float, *before: tuple[Any, ...]) -> RankRecord:
         moved = digest(torch.full((4,), piece))
         return run(
+            *before,
             (FORWARD, "program", "aten.cat.default", [value(size=size), moved], [value(size=size)]),
             (STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value()]),
         )
 
     assert first(run_with(1e-29, 0.1), run_with(0, 0.1)) is None
-    # Gradients of a bias before a normalization, which differ in every element.
-    assert first(run_with(1e-5, 0.1), run_with(-1e-5, 0.1)) is None
+    # Gradients of a bias before a normalization, which differ in every element; data that do are named.
+    backward = (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()])
+    assert first(run_with(1e-5, 0.1, backward), run_with(-1e-5, 0.1, backward)) is None
+    assert first(run_with(1e-5, 0.1), run_with(-1e-5, 0.1)) == ("program", "input")
     assert first(run_with(1, 0.1), run_with(2, 0.1)) == ("program", "input")
     assert first(run_with(1e-5, 0.1), run_with(2, 0.1)) == ("program", "input")
 
 
+@pytest.mark.parametrize("size", [0.1, 0.0], ids=["bias", "bias of zeros"])
 @pytest.mark.parametrize(("error", "blamed"), [(1e-3, None), (0.1, ("a", "result"))], ids=["noise", "fault"])
 def test_bias_that_is_stepped_at_random_does_not_hide_a_wrong_result(
-    error: float, blamed: tuple[str, str] | None
+    error: float, blamed: tuple[str, str] | None, size: float
 ) -> None:
     def run_with(noise: float, error: float) -> RankRecord:
-        bias = digest(0.1 * BASE[0] + noise * OTHER[0])
+        bias = digest(size * BASE[0] + noise * OTHER[0])
         return run(
             (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
             (BACKWARD, "a.bias", GRADIENT_OF_PARAMETER, [value()], [value(noise, 1e-9)]),
@@ -194,6 +198,16 @@ def test_bias_that_is_stepped_at_random_does_not_hide_a_wrong_result(
         )
 
     assert first(run_with(0, 0), run_with(0.01, error)) == blamed
+
+
+@pytest.mark.parametrize("error", [1e-7, 1e-3], ids=["rounding", "fault"])
+def test_derivative_of_a_loss_may_cancel(error: float) -> None:
+    def run_with(error: float) -> RankRecord:
+        left = digest(error * BASE + 1e-3 * OTHER)  # of two tensors that are nearly the same
+        given = [digest(torch.ones(())), value(error), value(1e-3)]
+        return run((BACKWARD, "a", "aten.mse_loss_backward.default", given, [left]))
+
+    assert first(run_with(0), run_with(error)) == (None if error < 1e-5 else ("a", "input"))
 
 
 def test_gradient_that_counts_is_named() -> None:

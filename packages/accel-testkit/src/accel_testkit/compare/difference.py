@@ -191,6 +191,7 @@ class _Walk:
         nearest = 0.0
         last: dict[str, tuple[Digest, Digest]] = {}  # of each parameter, what its last step left in each run
         judged: set[Digest] = set()
+        differentiated = -1  # the step of the last backward pass
         stepped, free = _largest_stepped(pairs), _free(pairs)
         self._biases = {
             event.results[0]
@@ -206,8 +207,12 @@ class _Walk:
         for n, (reference, found) in enumerate(pairs):
             key = found.key
             floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP or _moves(key) else 0.0
+            differentiated = key.step if key.phase == BACKWARD else differentiated
+            gradients = _moves(key) and key.step == differentiated
             entered = [
-                0.0 if _moves(key) and max(one.norm, other.norm) < floor else distance(one, other, floor)
+                0.0
+                if gradients and _is_float(one.dtype) and max(one.norm, other.norm) < floor
+                else distance(one, other, floor)
                 for one, other in zip(reference.inputs, found.inputs, strict=False)
             ]
             left = [
@@ -282,13 +287,13 @@ class _Walk:
         if _is_gradient(found.key) or found.key.name == PARAMETER:
             return self._worst  # it follows from everything before it
         inputs = (
-            distance(one, other) * self._share(one, reference)
+            distance(one, other) * self._share(one, other, reference)
             for one, other in zip(reference.inputs, found.inputs, strict=False)
         )
         read = max([*inputs, *inside], default=0.0)
         return max(read, self._sent[_exchange(found.key)]) if found.key.phase == COLLECTIVE else read
 
-    def _share(self, one: Digest, event: Event) -> float:
+    def _share(self, one: Digest, other: Digest, event: Event) -> float:
         """Return how much of an event's result an input is, at most 1; less than 1 for a bias, which is added to it.
 
         One that is stepped at random would otherwise explain any error of the result.
@@ -296,7 +301,8 @@ class _Walk:
         if one not in self._biases or not event.results or not event.results[0].norm:
             return 1.0
         result = event.results[0]
-        return min(1.0, one.norm * math.sqrt(result.numel / one.numel) / result.norm)
+        norm = max(one.norm, other.norm * 1e-3)  # to which `distance` is relative
+        return min(1.0, norm * math.sqrt(result.numel / one.numel) / result.norm)
 
 
 def _moves(key: Key) -> bool:
@@ -395,8 +401,9 @@ def _scale(result: Digest, event: Event) -> float:
         return max([result.norm, *norms])
     if event.key.name == GRADIENT_OF_RESULT:
         return max([result.norm, *(norm * _NEGLIGIBLE for norm in norms)])
-    # A derivative is linear in the gradient, its first input. That of attention multiplies it by values and keys.
-    linear = "_backward" in event.key.name and "attention" not in event.key.name
+    # A derivative is linear in the gradient, its first input. Attention multiplies it by values and keys; a loss has a
+    # number there, and subtracts its two other inputs.
+    linear = "_backward" in event.key.name and "attention" not in event.key.name and event.inputs[0].numel > 1
     read = event.inputs[:1] if linear else event.inputs
     same = (one.norm for one in read if one.shape == result.shape and one.numel > 1)
     return max([result.norm, _summed(result, event)[0], *same])
