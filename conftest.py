@@ -35,7 +35,7 @@ MORE = (
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
     "packages/accel-ops/tests/offload/test_[lsz]*.py",
-    "packages/accel-ops/tests/test_[dfisz]*.py",
+    "packages/accel-ops/tests/test_[dfiksz]*.py",
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",
     "packages/accel-xpu/tests/spirv/*",

@@ -30,14 +30,14 @@ Programs are not compiled while they are recorded.
     python -m benchmarks.compare_programs"""
 
 
-def replay(kind: str, program: str, device: str, folder: Path) -> str:
+def outcome(kind: str, program: str, device: str, folder: Path) -> str:
     """Replay the program on a device, or record it on the CPU; returns what is named."""
     recorded = device == "cpu"
     done = _compare("record" if recorded else "replay", kind, program, device, folder)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
-    outcome = json.loads(lines[-1])["outcomes"][program] if lines else {}
-    if "error" in outcome:
-        return str(outcome["error"])
+    own = json.loads(lines[-1])["outcomes"][program] if lines else {}
+    if "error" in own:
+        return str(own["error"])
     if done.returncode == 1 and "no torch module ran" in done.stderr:
         return "no module"
     if done.returncode not in (0, 3):
@@ -72,15 +72,14 @@ def main() -> None:
     for kind in run.KINDS:
         for program in importlib.import_module(f"benchmarks.programs.{kind}").PROGRAMS.by_name:
             with tempfile.TemporaryDirectory() as folder:
-                recorded = replay(kind, program, "cpu", Path(folder))
+                recorded = outcome(kind, program, "cpu", Path(folder))
                 found = {
-                    device: recorded if recorded != _NOTHING else replay(kind, program, device, Path(folder))
+                    device: recorded if recorded != _NOTHING else outcome(kind, program, device, Path(folder))
                     for device in given.devices
                 }
             rows.append({"program": program, **found})
             print(rows[-1], file=sys.stderr, flush=True)
-    text = "Programs without a fault"
-    results.write("compare-programs", text, _TEXT, rows, given.out)
+    results.write("compare-programs", "Programs without a fault", _TEXT, rows, given.out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python -m benchmarks.verify                          # --quick, everywhere: about an hour
     python -m benchmarks.verify --mode full --keys cpu   # beside what was run before
 
-The reports are kept in runs/verify: a report that is complete is not made again.
+The reports are kept in runs/verify. The page has all that are there and complete.
 """
 
 import subprocess
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_testkit.verify.report import NOT_RUN, PASSED, Report, read
+from accel_testkit.verify.steps import STEPS
 from benchmarks import results
 from benchmarks.launch import BIN, ROOT
 
@@ -40,7 +41,7 @@ def folder(key: str, kind: str, mode: str) -> Path:
 
 
 def verify(key: str, kind: str, mode: str) -> None:
-    """Run `accel verify`, which goes on from an interrupted report."""
+    """Run `accel verify`; it continues an interrupted report, and makes a complete one again."""
     accel = str(BIN / "accel")
     before = (
         [] if kind == _ITSELF else [accel, "sim", key, *["--like-hardware"] * (kind == _LIKE_HARDWARE), "--"]
@@ -59,6 +60,7 @@ def row(kind: str, report: Report) -> dict[str, Any]:
         "accelerator": report.accelerator,
         "device": kind,
         "mode": report.mode,
+        "made": report.made[:10],
         "minutes": sum(one.seconds for one in report.rows) / 60,
         "steps passed": states.count(PASSED),
         "not run": states.count(NOT_RUN),
@@ -70,13 +72,14 @@ def row(kind: str, report: Report) -> dict[str, Any]:
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """All reports that there are."""
+    """All complete reports that there are."""
     for mode in _MODES:
         for key in _KEYS:
             for kind in kinds(key):
                 file = folder(key, kind, mode) / "report.json"
-                if file.exists():
-                    yield row(kind, read(file))
+                made = read(file) if file.exists() else None
+                if made and len(made.rows) == len(STEPS):
+                    yield row(kind, made)
 
 
 def main() -> None:

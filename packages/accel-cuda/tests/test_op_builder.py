@@ -94,7 +94,7 @@ def test_kernels_do_not_get_what_they_misread(name: str) -> None:
 
     others: dict[str, Any] = {"a": torch.zeros(4, 4, dtype=torch.int32), "n": 2}
     for function, kinds in functions.items():
-        for dtype in (*types, torch.float64):
+        for dtype in {*types, torch.float32, torch.bfloat16, torch.float64}:
             good = [torch.zeros(4, 4, dtype=dtype) if kind == "t" else others[kind] for kind in kinds]
             assert by_kernel(function, good) == (dtype in types), (function, dtype)
             for place in (place for place, kind in enumerate(kinds) if kind == "t"):

@@ -141,6 +141,19 @@ def test_a_variable_that_makes_the_run_fail(
     assert bool(result.report["error"]) == failed
 
 
+def test_the_accelerator_asked_for_is_broken(healthy: Any) -> None:
+    healthy.vendor("toy", confirm="raise OSError('no driver')")
+    result = healthy.doctor(DS_ACCELERATOR="toy")
+    assert result.status == 1
+    assert {code: problem["subject"] for code, problem in result.remarks().items()} == {
+        "candidate-broken": "toy",
+        "selection": "selection",
+    }
+    assert "DS_ACCELERATOR" in result.remarks()["selection"]["advice"]
+    assert result.report["chosen"] == ""
+    assert "ACC-203" in result.report["error"]
+
+
 def test_what_only_deepspeed_can_serve_is_deferred(healthy: Any) -> None:
     healthy.module(
         "torch_supa.py",

@@ -301,3 +301,4 @@ def test_every_machine_gets_the_accelerator_of_the_rules(asked: str | None) -> N
         states = {candidate.label: candidate.state for candidate in verdict.candidates}
         assert states == {mine.label: state(mine, wanted) for mine in everyone}, (asked, modes)
     assert [mine.label for mine in sorted(everyone, key=lambda mine: -mine.priority)] == [*ORDER]
+    assert {label.partition(" ")[0] for label in ORDER} == set(cascade.SUPPORTED_ACCELERATOR_LIST)

@@ -26,7 +26,7 @@ _PARAMETERS = [
 
 @pytest.mark.parametrize("call", _PARAMETERS)
 def test_arguments_that_do_not_fit_are_refused(op: Any, device: torch.device, call: Call) -> None:
-    """Each argument in turn has another type, size or number of dimensions: no result, no crash."""
+    """Arguments, in turn or together, have another type, size, number or dimension: no result, no crash."""
     arguments, function = copies(call.arguments(), device), getattr(op, call.function)
     function(*copies(arguments).values())  # what is refused below is the change
     wrong = [
@@ -98,9 +98,9 @@ def _trial(function: Callable[..., Any], call: Call, spoiled: tuple[str, dict[st
         return f"{call.function}({change}) is taken"
     if not re.search(rf"\b{call.said or call.function}\b", said):
         return f"{call.function}({change}) does not say which function: {said}"
-    names = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     changed = change.partition(",")[0]
-    asked = [changed] if changed in call.named else names if changed in names else []
+    names = arguments if changed in arguments else call.together.get(change, ())
+    asked = [changed] if changed in call.named else list(names)
     says = any(re.search(rf"\b{name}\b", found) for name in asked)
     if (
         asked

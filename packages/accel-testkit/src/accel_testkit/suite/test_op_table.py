@@ -164,12 +164,14 @@ def test_asking_for_compatibility_is_harmless(
 
 
 def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> None:
-    """Every served op's builder has a distinct name, its build variable, and says why it is or is not compatible."""
-    builders = ops.served(accelerator)
-    names = [builder.name for builder in builders.values()]
+    """Every builder that DeepSpeed finds exists, has a distinct name and a build variable, and gives reasons."""
+    builders = dict.fromkeys(ops.found_by_upstream(accelerator)) | ops.served(accelerator)
+    names = [builder.name for builder in ops.served(accelerator).values()]
 
     def problem(name: str) -> str:
-        builder = builders[name]
+        builder = builders[name] or accelerator.create_op_builder(name)
+        if builder is None:
+            return "is found, and create_op_builder() gives None"
         texts = (builder.name, builder.absolute_name(), builder.BUILD_VAR, getattr(builder, "reason", "-"))
         if not all(isinstance(text, str) and text for text in texts):
             return f"name, absolute_name(), BUILD_VAR, reason are {texts}"

@@ -172,7 +172,7 @@ def test_whole_pages_begin_at_a_page(accelerator: DeepSpeedAccelerator) -> None:
 def test_device_other_than_the_host_is_refused(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
     """`pin_empty` and `pin_empty_like` raise ValueError for a device other than the CPU."""
     holds = Holds()
-    for device in {"meta", accelerator.device().type} - {"cpu"}:
+    for device in {"meta", "no_such_device", accelerator.device().type} - {"cpu"}:
         calls: dict[str, Callable[[], Any]] = {
             "pin_empty": partial(accelerator.pin_empty, 4, dtype=torch.float32, device=device),
             "pin_empty_like": partial(accelerator.pin_empty_like, host, device=device),
