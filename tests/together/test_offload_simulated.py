@@ -11,7 +11,7 @@ from typing import Any
 
 import accel_sim
 
-CHILDREN = Path(__file__).parents[2] / "packages" / "accel-core" / "tests" / "bridge" / "children"
+PROGRAMS = Path(__file__).parents[2] / "packages" / "accel-ops" / "tests" / "offload" / "programs"
 _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
 _PINNED = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 CASES: list[dict[str, Any]] = [
@@ -23,7 +23,7 @@ CASES: list[dict[str, Any]] = [
 
 def test_losses_on_a_device_are_those_of_stock_deepspeed(tmp_path: Path) -> None:
     program = (
-        f"import sys; sys.path.insert(0, {str(CHILDREN)!r})\n"
+        f"import sys; sys.path.insert(0, {str(PROGRAMS)!r})\n"
         "from accel_ops.op_builder import optimizers; optimizers.PIECE = 1000\n"
         f"import offload; offload.main({str(tmp_path / 'store')!r}, {CASES!r}, 4)"
     )
