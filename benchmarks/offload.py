@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from accel_testkit.bench import offload, timing
+from accel_testkit import timing
+from accel_testkit.bench import offload
 from benchmarks import results
 
 #: Parts of an iteration that are the model's, whose products are torch's in both.

@@ -26,7 +26,7 @@ from accel_testkit.compare.recorder import Options
 _EQUAL, _FAILED, _DIFFERENT = 0, 1, 3
 _MOST_ROWS = 20
 _COST = {
-    False: "by module: up to twice the time of a step, five times that of a tiny model",
+    False: "by module: up to twice the time of a step, four times that of a tiny model",
     True: "by operation: about ten times the time of a step",
 }
 
