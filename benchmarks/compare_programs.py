@@ -14,11 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from accel_sim.vendors import VENDORS
 from benchmarks import results
 from benchmarks.launch import BIN, ROOT
 from benchmarks.programs import run
 
-_DEVICES = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
+_DEVICES = sorted(vendor.key for vendor in VENDORS)
 _NOTHING = "nothing"
 _TEXT = """\
 Each of the [programs](programs.md) is recorded by module on the CPU, and replayed on a simulated device in

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from accel_sim.vendors import VENDORS
 from accel_testkit.verify.report import NOT_RUN, PASSED, Report, read
 from accel_testkit.verify.steps import STEPS
 from benchmarks import results
 from benchmarks.launch import BIN, ROOT
 
-_KEYS = ("cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
+_KEYS = ("cpu", *sorted(vendor.key for vendor in VENDORS))
 _MODES = ("quick", "full")
 _PLAIN, _LIKE_HARDWARE, _ITSELF = "simulated", "like hardware", "itself"
 _TEXT = """\

@@ -193,28 +193,14 @@ class _Walk:
         judged: set[Digest] = set()
         differentiated = -1  # the step of the last backward pass
         stepped, free = _largest_stepped(pairs), _free(pairs)
-        self._biases = {
-            event.results[0]
-            for event, _ in pairs
-            if event.key.name == PARAMETER and event.key.where.endswith(".bias")
-        }
-        stepped_freely = {
-            one
-            for event, _ in pairs
-            if event.key.name == PARAMETER and event.key.where in free
-            for one in event.results
-        }
+        parameters = [event for event, _ in pairs if event.key.name == PARAMETER]
+        self._biases = {event.results[0] for event in parameters if event.key.where.endswith(".bias")}
+        stepped_freely = {one for event in parameters if event.key.where in free for one in event.results}
         for n, (reference, found) in enumerate(pairs):
             key = found.key
-            floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP or _moves(key) else 0.0
             differentiated = key.step if key.phase == BACKWARD else differentiated
-            gradients = _moves(key) and key.step == differentiated
-            entered = [
-                0.0
-                if gradients and _is_float(one.dtype) and max(one.norm, other.norm) < floor
-                else distance(one, other, floor)
-                for one, other in zip(reference.inputs, found.inputs, strict=False)
-            ]
+            floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP or _moves(key) else 0.0
+            entered = _entered(reference, found, floor, _moves(key) and key.step == differentiated)
             left = [
                 distance(*one, _scale(one[0], reference))
                 for one in zip(reference.results, found.results, strict=False)
@@ -303,6 +289,19 @@ class _Walk:
         result = event.results[0]
         norm = max(one.norm, other.norm * 1e-3)  # to which `distance` is relative
         return min(1.0, norm * math.sqrt(result.numel / one.numel) / result.norm)
+
+
+def _entered(reference: Event, found: Event, floor: float, gradients: bool) -> list[float]:
+    """Return the errors of what an event reads.
+
+    floor: norm beside which they are judged. gradients: whether it moves gradients; those below the floor are rounding.
+    """
+    return [
+        0.0
+        if gradients and _is_float(one.dtype) and max(one.norm, other.norm) < floor
+        else distance(one, other, floor)
+        for one, other in zip(reference.inputs, found.inputs, strict=False)
+    ]
 
 
 def _moves(key: Key) -> bool:
