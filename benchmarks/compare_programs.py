@@ -35,8 +35,7 @@ def outcome(kind: str, program: str, device: str, folder: Path) -> str:
     """Replay the program on a device, or record it on the CPU; returns what is named."""
     recorded = device == "cpu"
     done = _compare("record" if recorded else "replay", kind, program, device, folder)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
-    own = json.loads(lines[-1])["outcomes"][program] if lines else {}
+    own = run.printed(done.stdout).get(program, {})
     if "error" in own:
         return str(own["error"])
     if done.returncode == 1 and "no torch module ran" in done.stderr:
@@ -56,10 +55,8 @@ def _compare(
 ) -> subprocess.CompletedProcess[str]:
     accel = str(BIN / "accel")
     sim = [] if device == "cpu" else [accel, "sim", device, "--like-hardware", "--devices", "2", "--"]
-    launcher = [] if kind == "single" else [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
-    worker = ["-m", "benchmarks.programs.run", kind, device, program]
     return subprocess.run(
-        [*sim, accel, "compare", action, str(folder), "--", *launcher, *worker],
+        [*sim, accel, "compare", action, str(folder), "--", *run.arguments(kind, device, [program])],
         env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": device},
         capture_output=True, text=True, check=False, timeout=900, cwd=ROOT,
     )  # fmt: skip

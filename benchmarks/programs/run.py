@@ -28,16 +28,25 @@ Outcomes = dict[str, dict[str, Any]]
 
 def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
     """Return losses or error of each program of a kind on a device, by its name. `cpu` is the machine's own."""
-    launcher = _LAUNCHER if kind == "ranks" else ()
-    worker = ("-m", "benchmarks.programs.run", kind, device)
-    command = [sys.executable, "-W", "ignore", *launcher, *worker, *names]
+    command = [sys.executable, "-W", "ignore", *arguments(kind, device, names)]
     done = subprocess.run(
         command, env=_environment(device), capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
-    if not lines:
+    if not (found := printed(done.stdout)):
         raise RuntimeError(f"{' '.join(command)} failed\n{done.stderr[-3000:]}")
-    found: Outcomes = json.loads(lines[-1])["outcomes"]
+    return found
+
+
+def arguments(kind: str, device: str, names: Iterable[str] = ()) -> list[str]:
+    """Return the arguments of Python that run the programs of a kind on a device: in this process, or in two ranks."""
+    launcher = _LAUNCHER if kind == "ranks" else ()
+    return [*launcher, "-m", "benchmarks.programs.run", kind, device, *names]
+
+
+def printed(output: str) -> Outcomes:
+    """Return the outcomes in what `worker` has printed; empty if it did not get so far."""
+    lines = [line for line in output.splitlines() if line.startswith('{"outcomes"')]
+    found: Outcomes = json.loads(lines[-1])["outcomes"] if lines else {}
     return found
 
 
