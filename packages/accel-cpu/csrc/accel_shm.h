@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 // The version is raised with every change of this file or of the segment's layout.
-enum { ACCEL_SHM_VERSION = 3, ACCEL_SHM_NONCE = 32 };
+enum { ACCEL_SHM_VERSION = 4, ACCEL_SHM_NONCE = 32 };
 
 // Element types of reductions. Other collectives move bytes, and take any number here: ranks have to agree on it.
 enum {
@@ -27,7 +27,8 @@ enum {
   ACCEL_SHM_BROADCAST = 3,       // `bytes` of `output`, in place, from `root`
   ACCEL_SHM_ALL_GATHER = 4,      // `bytes` of `input` to each `bytes` of `output`
   ACCEL_SHM_REDUCE_SCATTER = 5,  // each `bytes` of `input` reduced into `bytes` of `output`
-  ACCEL_SHM_ALL_TO_ALL = 6       // `sends` of `input` to `receives` of `output`, bytes by rank
+  ACCEL_SHM_ALL_TO_ALL = 6,      // `sends` of `input` to `receives` of `output`, bytes by rank
+  ACCEL_SHM_REDUCE = 7           // `bytes` of `output` into those of `root`; the others' stay as they are
 };
 
 // How a request ended. All but OK and BAD_REQUEST end the group: every later request ends in the same way.

@@ -42,6 +42,11 @@ int64_t Group::small_bytes() const {
   return kSmallBytes * 2 / ranks_;
 }
 
+// Whether this rank gets the result of a reduction.
+bool Group::receives(const accel_shm_request& request) const {
+  return request.kind == ACCEL_SHM_ALL_REDUCE || request.root == rank_;
+}
+
 int64_t Group::half_slot() const {
   return segment_.slot_bytes() / 2 / kAlign * kAlign;
 }
@@ -60,10 +65,12 @@ int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request)
   std::memcpy(slot(rank_), data, static_cast<size_t>(request.bytes));
   arrive_next();
   if (const int32_t status = wait_for_all()) return status;
-  std::vector<const void*> parts(static_cast<size_t>(ranks_));
-  for (int32_t rank = 0; rank < ranks_; ++rank) parts[static_cast<size_t>(rank)] = slot(rank);
-  reduce(request.type, request.operation, parts.data(), ranks_, data, nullptr,
-         request.bytes / element_size(request.type));
+  if (receives(request)) {
+    std::vector<const void*> parts(static_cast<size_t>(ranks_));
+    for (int32_t rank = 0; rank < ranks_; ++rank) parts[static_cast<size_t>(rank)] = slot(rank);
+    reduce(request.type, request.operation, parts.data(), ranks_, data, nullptr,
+           request.bytes / element_size(request.type));
+  }
   ++turn_;
   return ACCEL_SHM_OK;
 }
@@ -73,6 +80,7 @@ int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request)
 //
 // A piece lies in half a slot, so that four are in use. When a rank writes one again it has seen all ranks arrive two
 // pieces later. The last two, which others may still read, are in one slot: therefore their number is even, or one.
+// REDUCE does the same, but that only the root copies, and keeps its own part.
 int32_t Group::all_reduce(uint8_t* data, const accel_shm_request& request) {
   const int64_t size = element_size(request.type);
   if (request.bytes <= std::min(small_bytes(), segment_.slot_bytes())) return all_reduce_small(data, request);
@@ -86,7 +94,7 @@ int32_t Group::all_reduce(uint8_t* data, const accel_shm_request& request) {
       if (index + 1 < pieces.count) copy_in(data, pieces, index + 1);
       arrive_next();
     }
-    if (index > 0) copy_out(data, pieces, index - 1);
+    if (index > 0 && receives(request)) copy_out(data, pieces, index - 1);
   }
   turn_ += static_cast<uint32_t>(divided(pieces.count, 2));
   return ACCEL_SHM_OK;
@@ -112,8 +120,9 @@ void Group::reduce_piece(uint8_t* data, const Pieces& pieces, int64_t index, con
   for (int32_t rank = 0; rank < ranks_; ++rank) {
     parts[static_cast<size_t>(rank)] = rank == rank_ ? here : piece_slot(rank, index) + own;
   }
-  reduce_parts(request.type, request.operation, parts, here, piece_slot(rank_, index) + own,
-               (after - own) / element_size(request.type));
+  uint8_t* const shared = piece_slot(rank_, index) + own;
+  reduce_parts(request.type, request.operation, parts, receives(request) ? here : shared,
+               request.kind == ACCEL_SHM_REDUCE ? nullptr : shared, (after - own) / element_size(request.type));
 }
 
 void Group::copy_out(uint8_t* data, const Pieces& pieces, int64_t index) const {

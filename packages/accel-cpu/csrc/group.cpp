@@ -76,18 +76,20 @@ void Group::end(int32_t status, int32_t rank) {
 
 bool Group::valid(const accel_shm_request& request, const accel_shm_buffers& buffers) const {
   if (request.bytes < 0 || request.root < 0 || request.root >= ranks_) return false;
-  const bool reduces = request.kind == ACCEL_SHM_ALL_REDUCE || request.kind == ACCEL_SHM_REDUCE_SCATTER;
+  const bool reduces = request.kind == ACCEL_SHM_ALL_REDUCE || request.kind == ACCEL_SHM_REDUCE_SCATTER ||
+      request.kind == ACCEL_SHM_REDUCE;
   if (reduces && !reducible(request.type, request.operation)) return false;
   if (reduces && request.bytes % element_size(request.type) != 0) return false;
   if (request.kind == ACCEL_SHM_ALL_TO_ALL) return buffers.sends != nullptr && buffers.receives != nullptr;
-  return request.kind >= ACCEL_SHM_BARRIER && request.kind <= ACCEL_SHM_ALL_TO_ALL;
+  return request.kind >= ACCEL_SHM_BARRIER && request.kind <= ACCEL_SHM_REDUCE;
 }
 
 int32_t Group::dispatch(const accel_shm_request& request, const accel_shm_buffers& buffers) {
   const auto* input = static_cast<const uint8_t*>(buffers.input);
   auto* output = static_cast<uint8_t*>(buffers.output);
   switch (request.kind) {
-    case ACCEL_SHM_ALL_REDUCE: return all_reduce(output, request);
+    case ACCEL_SHM_ALL_REDUCE:
+    case ACCEL_SHM_REDUCE: return all_reduce(output, request);
     case ACCEL_SHM_BROADCAST: return broadcast(output, request);
     case ACCEL_SHM_ALL_GATHER: return all_gather(input, output, request.bytes);
     case ACCEL_SHM_REDUCE_SCATTER: return reduce_scatter(input, output, request);

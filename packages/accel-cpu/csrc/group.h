@@ -52,6 +52,7 @@ class Group {
 
   // The steps of a large all_reduce.
   int64_t small_bytes() const;
+  bool receives(const accel_shm_request& request) const;
   int64_t half_slot() const;
   int64_t piece_bytes() const;
   uint8_t* piece_slot(int32_t rank, int64_t index) const;

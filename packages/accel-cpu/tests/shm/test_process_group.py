@@ -139,7 +139,7 @@ def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
         ("float32", "broadcast", "broadcast"),
         ("broadcast", "root", "root 1"),
         ("float32", "barrier", "barrier"),
-        ("float32", "reduce", "shape 0x1"),
+        ("float32", "reduce", "reduce (sum)"),
         ("float32", "by gloo", "barrier"),
         ("float32", "asynchronous", "float64"),
     ],

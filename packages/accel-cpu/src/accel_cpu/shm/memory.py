@@ -26,8 +26,6 @@ from accel_cpu.shm.library import DTYPES
 _NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
 #: In the order of ACCEL_SHM_SUM ….
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-#: In the detail of a request: not the same as an all_reduce of that shape.
-_TO_ROOT = 1 << 32
 
 #: accel_shm_request: kind, type, operation, root, bytes, detail.
 _Request: TypeAlias = tuple[int, int, int, int, int, int]
@@ -38,6 +36,7 @@ _KINDS = {
     library.ALL_GATHER: "all_gather",
     library.REDUCE_SCATTER: "reduce_scatter",
     library.ALL_TO_ALL: "all_to_all",
+    library.REDUCE: "reduce",
 }
 
 
@@ -118,14 +117,16 @@ class SharedMemory:
     def reduce(self, tensor: Tensor, operation: int, root: int, *, receives: bool) -> None:
         """Reduce to rank `root`, in place; the others' tensors keep their values. receives: whether this is it."""
         flat = contiguous(tensor)
-        if not receives and flat is tensor:
-            flat = tensor.detach().clone()  # for an all_reduce whose result is discarded
-        self.run(
-            library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, root=root,
-            detail=shape_of(tensor) | _TO_ROOT, write=flat.data_ptr(),
-        )  # fmt: skip
+        self.reduce_flat(flat, operation, root, shape_of(tensor))
         if receives:
             store(flat, tensor)
+
+    def reduce_flat(self, flat: Tensor, operation: int, root: int, detail: int) -> None:
+        """Reduce a contiguous tensor to rank `root` of this memory. detail: as for `run`."""
+        dtype = DTYPES[flat.dtype]
+        self.run(
+            library.REDUCE, dtype, flat.nbytes, operation=operation, root=root, detail=detail, write=flat.data_ptr()
+        )  # fmt: skip
 
     def broadcast(self, tensor: Tensor, root: int) -> None:
         """Receive the tensor of rank `root`."""
