@@ -81,6 +81,7 @@ class Worker : public Allocated {
   void loop();
   // Takes up to kBatch blocks of the queue; false: the engine ends.
   bool take(bool* more);
+  bool half_is_read() const;
   void start_blocks();
   void settle(const Completion& completion);
   void finish(Block& block, int error);
@@ -94,6 +95,7 @@ class Worker : public Allocated {
   Array<Block> blocks_;
   Array<Block*> free_, fresh_;
   Completions completions_;
+  Completions copies_;  // of reads into staging memory, which has not been copied
   bool ready_ = false, in_ring_ = false;
   int error_ = 0;
 };

@@ -19,7 +19,9 @@ class Staging {
 
   // False where there is no memory.
   bool reserve() { return free_.reserve(static_cast<size_t>(slots_)); }
-  bool full() const { return allocated_ && free_.empty(); }
+  bool full() const { return mapping_ && free_.empty(); }
+  int slots() const { return slots_; }
+  int taken() const { return mapping_ ? slots_ - static_cast<int>(free_.size()) : 0; }
   // A free slot, or -1 where there is no memory.
   int take();
   char* memory(int slot) const { return begin_ + static_cast<int64_t>(slot) * size_; }

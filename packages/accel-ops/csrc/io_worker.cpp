@@ -36,7 +36,7 @@ bool Worker::allocate() {
   const auto slots = static_cast<size_t>(engine_.slots_);
   spare_ = make_blocking(engine_.slots_);
   if (!spare_ || !staging_.reserve() || !blocks_.reserve(slots) || !free_.reserve(slots) ||
-      !fresh_.reserve(kBatch) || !completions_.reserve(slots))
+      !fresh_.reserve(kBatch) || !completions_.reserve(slots) || !copies_.reserve(slots))
     return false;
   for (size_t slot = 0; slot < slots; slot++) blocks_.push(Block{});
   for (Block& block : blocks_) free_.push(&block);
@@ -82,15 +82,31 @@ void Worker::loop() {
   while (take(&more)) {
     start_blocks();
     completions_.clear();
-    if (const int error = backend_->run(!more, completions_)) {
+    const int error = backend_->run(!more && copies_.empty(), completions_);
+    // Some devices report all that they have done at once: they have to have more to do while it is copied.
+    if (error || !more || !completions_.empty()) {
+      for (const Completion& completion : copies_) settle(completion);
+      copies_.clear();
+    }
+    if (error) {
       // Somebody has closed the ring's descriptor. What is in flight has failed, the rest is transferred without it.
       completions_.clear();
       for (Block& block : blocks_)
         if (block.job) completions_.push({&block, -error});
       if (spare_) backend_ = std::move(spare_);
     }
-    for (const Completion& completion : completions_) settle(completion);
+    for (const Completion& completion : completions_) {
+      const Block& block = *completion.block;
+      if (block.slot >= 0 && !block.job->writes()) copies_.push(completion);
+      else settle(completion);
+    }
   }
+}
+
+// Whether half of the staging memory is being read into, so that the other half is for what is copied.
+bool Worker::half_is_read() const {
+  const int half = staging_.slots() > 1 ? staging_.slots() / 2 : 1;
+  return staging_.taken() - static_cast<int>(copies_.size()) >= half;
 }
 
 bool Worker::take(bool* more) {
@@ -103,7 +119,7 @@ bool Worker::take(bool* more) {
       Job* job = engine_.front();
       if (!job) break;
       const Shape shape = next_shape(*job, engine_.block_size_, engine_.staged_size_);
-      if (shape.staged && staging_.full()) break;
+      if (shape.staged && (staging_.full() || (!job->writes() && half_is_read()))) break;
       Block& block = *free_.pop();
       cut(*job, shape, block);
       if (shape.staged) block.slot = staging_.take();

@@ -83,6 +83,31 @@ def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(
     assert ended.stdout == f"{errno.EFBIG} True True\n" * 4 + "1000000\n", ended.stderr
 
 
+@pytest.mark.parametrize("engine", ["uring", "threads"], indirect=True)
+def test_ordinary_memory_is_transferred_where_there_is_no_memory_to_stage_it_in(
+    run_program: Run, tmp_path: Path, engine: str
+) -> None:
+    ended = run_program(
+        """
+        import resource, sys, torch
+        from accel_ops.io.engines import EngineOptions
+        from accel_ops.io.session import Session
+        session = Session(EngineOptions(block_size=1 << 20, depth=32))
+        session.submit(torch.zeros(10), sys.argv[1], write=True).wait()
+        saved, loaded = (torch.full((20_000_001,), each, dtype=torch.uint8)[1:] for each in (7, 0))
+        used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) << 10
+        resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+        print(session.submit(saved, sys.argv[1], write=True).wait())
+        print(session.submit(loaded, sys.argv[1], write=False).wait())
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        print(torch.equal(saved, loaded))
+        """,
+        tmp_path / "file",
+        ACCEL_IO_ENGINE=engine,
+    )
+    assert ended.stdout == "20000000\n20000000\nTrue\n", ended.stderr
+
+
 def test_a_full_file_system_is_reported_and_what_fits_is_written(
     run_program: Run, tmp_path: Path, engine: str
 ) -> None:
