@@ -236,30 +236,26 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     # ------------------------------------------------------------------------------------- memory
 
-    def _place(self, device_index: int | None) -> tuple[int | None, ...]:
-        """Return the index as the runtime's functions for memory take it."""
-        return (device_index,)
-
     def empty_cache(self) -> None:
         self.device_module.empty_cache()
 
     def memory_allocated(self, device_index: int | None = None) -> int:
-        return self.device_module.memory_allocated(*self._place(device_index))
+        return self.device_module.memory_allocated(device_index)
 
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return self.device_module.max_memory_allocated(*self._place(device_index))
+        return self.device_module.max_memory_allocated(device_index)
 
     def memory_reserved(self, device_index: int | None = None) -> int:
-        return self.device_module.memory_reserved(*self._place(device_index))
+        return self.device_module.memory_reserved(device_index)
 
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        return self.device_module.max_memory_reserved(*self._place(device_index))
+        return self.device_module.max_memory_reserved(device_index)
 
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return self.device_module.memory_stats(*self._place(device_index))
+        return self.device_module.memory_stats(device_index)
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        self.device_module.reset_peak_memory_stats(*self._place(device_index))
+        self.device_module.reset_peak_memory_stats(device_index)
 
     def total_memory(self, device_index: int | None = None) -> int:
         index = self.current_device() if device_index is None else device_index
@@ -273,8 +269,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         """Return the bytes that the allocator holds and no tensor uses; 0 if it always holds the whole device."""
         if Feature.RESERVED_MEMORY in self.traits:
             return 0
-        place, module = self._place(device_index), self.device_module
-        return max(0, module.memory_reserved(*place) - module.memory_allocated(*place))
+        return max(0, self.memory_reserved(device_index) - self.memory_allocated(device_index))
 
     def _pin_arguments(self) -> tuple[str, ...]:
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
@@ -428,6 +423,17 @@ class NoPinnedMemory(PinnedMemoryInterface):
         return False
 
 
+def _without_index(name: str) -> Any:
+    """Return a method that checks its index and calls a function of the runtime, which takes none."""
+
+    def method(self: OneDeviceAccelerator, device_index: int | None = None) -> Any:
+        self.checked_index(device_index)
+        return getattr(self.device_module, name)()
+
+    method.__name__ = name
+    return method
+
+
 class OneDeviceAccelerator(TorchDeviceAccelerator):
     """Base class for runtimes with one device per process, which the launcher chooses (Gaudi, Apple's GPU).
 
@@ -459,17 +465,15 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
             )
         return None
 
-    # The runtime gets no index: None is the only device, too.
-
-    @override
-    def _place(self, device_index: int | None) -> tuple[int | None, ...]:
-        self.checked_index(device_index)
-        return ()
-
-    @override
-    def synchronize(self, device_index: int | None = None) -> None:
-        self.checked_index(device_index)
-        self.device_module.synchronize()
+    synchronize = _without_index("synchronize")
+    current_stream = _without_index("current_stream")
+    default_stream = _without_index("default_stream")
+    memory_allocated = _without_index("memory_allocated")
+    max_memory_allocated = _without_index("max_memory_allocated")
+    memory_reserved = _without_index("memory_reserved")
+    max_memory_reserved = _without_index("max_memory_reserved")
+    memory_stats = _without_index("memory_stats")
+    reset_peak_memory_stats = _without_index("reset_peak_memory_stats")
 
     @override
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
@@ -480,16 +484,6 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
         self.checked_index(device_index)
         return self.device_module.get_rng_state()
-
-    @override
-    def current_stream(self, device_index: int | None = None) -> Any:
-        self.checked_index(device_index)
-        return self.device_module.current_stream()
-
-    @override
-    def default_stream(self, device_index: int | None = None) -> Any:
-        self.checked_index(device_index)
-        return self.device_module.default_stream()
 
     @override
     def total_memory(self, device_index: int | None = None) -> int:
