@@ -45,13 +45,6 @@ def test_a_plan_is_the_same_after_json() -> None:
     assert json.loads(PLAN.to_json())["hosts"][0]["ranks"][0]["cpus"] == "0-2,8"
 
 
-def test_a_rank_executes_the_program_with_its_local_rank() -> None:
-    second = PLAN.hosts[0].ranks[1]
-    assert PLAN.command(second) == ("python", "-u", "train.py", "--local_rank=1", "--lr", "1")
-    without = replace(PLAN, program=replace(PLAN.program, pass_local_rank=False))
-    assert without.command(second) == ("python", "-u", "train.py", "--lr", "1")
-
-
 def test_another_master_is_in_the_environment_of_each_rank() -> None:
     moved = PLAN.with_master("10.0.0.1", 4000)
     assert (moved.master_addr, moved.master_port) == ("10.0.0.1", 4000)

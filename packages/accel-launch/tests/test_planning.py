@@ -176,37 +176,6 @@ def test_the_master_is_the_first_host(here: Machine, toy: Accelerator) -> None:
         master("localhost", "worker-1")
 
 
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
-
-
-@given(
-    name=st.sampled_from(["two-sockets", "hbm-flat", "laptop", "container-half-cores", "eight-sockets"]),
-    counts=st.lists(st.integers(1, 3), min_size=1, max_size=4),
-    bind=st.booleans(),
-    known=st.booleans(),
-    exports=st.dictionaries(st.from_regex(r"\A[A-Z_]{1,8}\Z"), TEXT),
-    arguments=st.lists(TEXT),
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_plan_is_the_same_after_json(
-    root_of: Callable[[str], Path],
-    toy: Accelerator,
-    name: str,
-    counts: list[int],
-    bind: bool,
-    known: bool,
-    exports: dict[str, str],
-    arguments: list[str],
-) -> None:
-    here = Machine(read_topology(root_of(name)), devices=4)
-    slots = {f"worker-{number}": range(count) for number, count in enumerate(counts)}
-    program = Program(("python", "x.py"), tuple(arguments))
-    job = replace(BOUND if bind else JOB, program=program, exports=exports)
-    plan = planning.arrange(job, slots, dict.fromkeys(slots, here) if known else {}, toy, {})
-    assert Plan.from_json(plan.to_json()) == plan
-    assert Machine.from_json(here.to_json()) == here
-
-
 @pytest.fixture
 def place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Machine, host_cpu: Accelerator

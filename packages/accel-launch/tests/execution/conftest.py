@@ -11,13 +11,14 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accel_launch.plan import Host, Plan, Program, Rank
+from accel_launch import planning
+from accel_launch.plan import Host, Plan, Program
 
 #: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
 #: with a traceback has to end in argument 4.
@@ -126,31 +127,18 @@ def make_plan(
     arguments: Sequence[str] = (),
     port: int = 29500,
 ) -> Plan:
-    """A plan with `ranks` ranks on each host."""
-
-    def rank(node: int, local: int) -> Rank:
-        number = node * ranks + local
-        numbers = {
-            "RANK": number,
-            "LOCAL_RANK": local,
-            "WORLD_SIZE": ranks * len(hosts),
-            "LOCAL_SIZE": ranks,
-            "LOCAL_WORLD_SIZE": ranks,
-            "CROSS_RANK": node,
-            "CROSS_SIZE": len(hosts),
-            "MASTER_PORT": port,
-            "OMP_NUM_THREADS": 1,
-        }
-        texts = {name: str(value) for name, value in numbers.items()}
-        environment = {**texts, "MASTER_ADDR": "127.0.0.1", **(more or {})}
-        return Rank(number, local, local, cpus=tuple(cpus), cores=len(cpus), environment=environment)
-
-    made = tuple(
-        Host(name, node, tuple(rank(node, local) for local in range(ranks)))
-        for node, name in enumerate(hosts)
-    )
+    """A plan with `ranks` ranks on each host, of which nothing is left to decide."""
     program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
-    return Plan(made, "127.0.0.1", port, program, str(folder))
+    job = Plan((), "127.0.0.1", port, program, str(folder))
+    plan = planning.arrange(job, dict.fromkeys(hosts, range(ranks)), {}, None, {})
+
+    def bound(host: Host) -> Host:
+        made = tuple(replace(rank, cpus=tuple(cpus), cores=len(cpus)) for rank in host.ranks)
+        return replace(host, ranks=made, bound_here=False).with_variables(
+            {"OMP_NUM_THREADS": "1", **(more or {})}
+        )
+
+    return replace(plan, hosts=tuple(map(bound, plan.hosts)))
 
 
 #: Keep the ports of this process from others that ask for any free one.

@@ -12,20 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+_IMPI, _MPICH = (
+    "Intel(R) MPI Library for Linux* OS, Version 2021.18.1",
+    "HYDRA build details:\n    Version: 4.0.2",
+)
+_OPENMPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")
+#: What each says is its version, and the variables in which a task finds its rank, its local rank and their number.
 KINDS = {
-    "impi": (
-        "Intel(R) MPI Library for Linux* OS, Version 2021.18.1",
-        "PMI_RANK",
-        "MPI_LOCALRANKID",
-        "PMI_SIZE",
-    ),
-    "mpich": ("HYDRA build details:\n    Version: 4.0.2", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
-    "openmpi": (
-        "mpirun.openmpi (OpenRTE) 4.1.4",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-    ),
+    "impi": (_IMPI, "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    "mpich": (_MPICH, "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    "openmpi": ("mpirun.openmpi (OpenRTE) 4.1.4", *_OPENMPI),
     "slurm": ("slurm 23.02", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
 }
 

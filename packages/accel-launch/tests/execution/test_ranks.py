@@ -15,14 +15,6 @@ import pytest
 from accel_launch import guard
 from accel_launch.errors import LogUnwritable
 
-
-def test_a_rank_runs_on_its_cpus_only_and_so_do_its_children(start) -> None:
-    cpu = max(os.sched_getaffinity(0))
-    launch = start("taskset -pc $$; sh -c 'taskset -pc $$'", ranks=1, cpus=(cpu,))
-    assert launch.wait() == 0
-    assert [line.rpartition(": ")[2] for line in launch.out.splitlines()] == [str(cpu)] * 2
-
-
 POLICY = """
 import ctypes
 from accel_launch import guard

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ PACKAGES = {"impi": "impi-rt", "mpich": "mpich", "openmpi": "openmpi-bin", "pdsh
 TWO = ("127.0.0.1", "127.0.0.2")
 SSHD = "/usr/sbin/sshd"
 
-REDUCE = """
+NAMES = ("RANK", "LOCAL_RANK", "CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "WORLD_SIZE")
+#: Both write the rank's variables; this one also the sum of all ranks' numbers, which begin with 1.
+REDUCE = f"""
 import os
 import torch
 import torch.distributed as dist
@@ -31,11 +34,10 @@ torch_threads.finish_at_exit()
 dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
-names = ("RANK", "LOCAL_RANK", "CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "WORLD_SIZE")
-print(*(os.environ[name] for name in names), int(total), flush=True)
+print(*(os.environ[name] for name in {NAMES}), int(total), flush=True)
 dist.destroy_process_group()
 """
-MAP = "echo $RANK $LOCAL_RANK $CROSS_RANK $CROSS_SIZE $LOCAL_SIZE $WORLD_SIZE"
+MAP = " $".join(("echo", *NAMES))
 
 
 def not_run(package: str) -> None:
@@ -99,14 +101,28 @@ def rank_map(text: str) -> list[list[int]]:
     return sorted([int(word) for word in line.split()] for line in text.splitlines() if line)
 
 
-@pytest.mark.parametrize("engine", PACKAGES)
-@pytest.mark.parametrize("hosts", [("localhost",), TWO], ids=["one-host", "two-hosts"])
-def test_ranks_are_where_the_plan_has_them(start, loopback, engine: str, hosts: tuple[str, ...]) -> None:
+_ALL = tuple(product(PACKAGES, [("localhost",), TWO]))
+
+
+@pytest.mark.parametrize(
+    ("engine", "hosts", "reduces"),
+    [
+        ("local", ("localhost",), True),
+        *((*case, False) for case in _ALL),
+        *(pytest.param(*case, True, marks=pytest.mark.slow) for case in _ALL),
+    ],
+)
+def test_ranks_are_where_the_plan_has_them(
+    start, loopback, tmp_path, engine: str, hosts: tuple[str, ...], reduces: bool
+) -> None:
     need(engine)
-    launch = start(MAP, hosts=hosts, options={"launcher": engine}, environment=loopback)
-    assert launch.wait() == 0, launch.err
+    (tmp_path / "reduce.py").write_text(REDUCE)
+    program = (sys.executable, "-u", "reduce.py") if reduces else MAP
+    launch = start(program, hosts=hosts, options={"launcher": engine}, environment=loopback)
+    assert launch.wait(300) == 0, launch.err
     count = len(hosts)
-    expected = [[rank, rank % 2, rank // 2, count, 2, 2 * count] for rank in range(2 * count)]
+    total = [sum(range(2 * count + 1))] * reduces
+    expected = [[rank, rank % 2, rank // 2, count, 2, 2 * count, *total] for rank in range(2 * count)]
     assert rank_map(launch.out) == expected
     assert launch.gone_within(60)
 
@@ -142,30 +158,3 @@ def test_a_host_that_does_not_answer_ends_the_job(start, loopback) -> None:
     assert launch.wait() != 0
     assert "127.0.0.3" in launch.err
     assert launch.gone_within(60)
-
-
-@pytest.mark.parametrize(
-    ("engine", "hosts"),
-    [
-        ("local", ("localhost",)),
-        *(pytest.param(engine, ("localhost",), marks=pytest.mark.slow) for engine in PACKAGES),
-        *(pytest.param(engine, TWO, marks=pytest.mark.slow) for engine in PACKAGES),
-    ],
-)
-def test_ranks_reduce_through_torch_distributed(
-    start, loopback, tmp_path, engine: str, hosts: tuple[str, ...]
-) -> None:
-    need(engine)
-    (tmp_path / "reduce.py").write_text(REDUCE)
-    ranks = 2 // len(hosts)
-    launch = start(
-        (sys.executable, "-u", "reduce.py"),
-        ranks=ranks,
-        hosts=hosts,
-        options={"launcher": engine},
-        environment=loopback,
-    )
-    assert launch.wait(300) == 0, launch.err
-    count = len(hosts)
-    expected = [[rank, rank % ranks, rank // ranks, count, ranks, 2, 3] for rank in range(2)]
-    assert rank_map(launch.out) == expected
