@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.tests.repository import Repository
+from ci.tests.repository import ROOT, Repository
 
 
 @pytest.fixture
@@ -20,3 +20,13 @@ def repository(tmp_path: Path) -> Repository:
     repo.write("README.md", "# accel\n")
     repo.commit("the first")
     return repo
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `accel new-vendor` makes of the least that can be answered."""
+    import copier
+
+    folder = tmp_path_factory.mktemp("accel-newcard")
+    copier.run_copy(str(ROOT / "shared/template"), folder, data={"key": "newcard"}, defaults=True, quiet=True)
+    return folder

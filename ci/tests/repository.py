@@ -6,7 +6,9 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).parents[2]
 HEADER = "# SPDX-FileCopyrightText: accel contributors\n# SPDX-License-Identifier: Apache-2.0\n"
 #: No person's settings (signing, hooks, default branch) may steer a test.
 GIT_ENVIRONMENT = {
@@ -24,6 +26,12 @@ Issues = "https://example.com/accel/issues"
 """
 
 
+def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in this repository, not in the throw-away one, whatever its exit status."""
+    given: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "check": False, **options}
+    return subprocess.run([str(word) for word in command], **given)
+
+
 @dataclass(frozen=True)
 class Repository:
     root: Path
@@ -33,19 +41,9 @@ class Repository:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
-    def remove(self, path: str) -> None:
-        (self.root / path).unlink()
-
     def git(self, *arguments: str) -> str:
-        result = subprocess.run(
-            ["git", *arguments],
-            cwd=self.root,
-            env={**os.environ, **GIT_ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return result.stdout.strip()
+        done = run("git", *arguments, cwd=self.root, env={**os.environ, **GIT_ENVIRONMENT}, check=True)
+        return done.stdout.strip()
 
     def commit(self, subject: str = "a change") -> str:
         """Commits everything; returns the new commit."""

@@ -11,23 +11,14 @@ PAGE = (Path(__file__).parents[2] / command_help.PAGE).read_text(encoding="utf-8
 
 
 def test_the_page_has_every_option_of_every_command_and_no_other() -> None:
-    shown = dict(
-        re.findall(
-            r"^##+ accel ([\w -]+?)(?: \([\w-]+\))?\n\n```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL
-        )
-    )
+    block = r"^##+ accel ([\w -]+?)(?: \([\w-]+\))?\n\n```text\n(.+?)^```$"
+    shown = dict(re.findall(block, PAGE, re.MULTILINE | re.DOTALL))
     expected = {name: parser for name, _, parser in command_help.parsers()}
     assert shown.keys() == expected.keys(), "python -m ci.command_help"
     for name, parser in expected.items():
-        options = {
-            option
-            for action in parser._actions
-            for option in action.option_strings
-            if option.startswith("--")
-        }
+        options = {o for a in parser._actions for o in a.option_strings if o.startswith("--")}
         listed = set(re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", shown[name], re.MULTILINE))
         hidden = {o for a in parser._actions for o in a.option_strings if a.help == "==SUPPRESS=="}
         assert listed <= options, name
-        assert {o for o in options - hidden if o not in shown[name]} == set(), (
-            f"{name}: python -m ci.command_help"
-        )
+        missing = {option for option in options - hidden if option not in shown[name]}
+        assert missing == set(), f"{name}: python -m ci.command_help"

@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -15,9 +14,9 @@ import accel_sim
 from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.vendor import deepspeed_folder
 from ci import evidence, feature_matrix, workspace
-from ci.tests.repository import HEADER, Repository
+from ci.tests import repository as repositories
+from ci.tests.repository import HEADER, ROOT, Repository
 
-ROOT = Path(__file__).parents[2]
 SIMULATED = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
 CHECKS = """
 def test_adds_up(x):
@@ -52,29 +51,15 @@ def root(repository: Repository) -> Path:
 def row(name: str, outcome: str = "passed", trait: str = "", **more: Any) -> dict[str, Any]:
     """A check's row as the testkit writes it."""
     reason = "unsupported: it has none" if trait else ""
-    return {
-        "id": name,
-        "tier": "device",
-        "sentence": "",
-        "outcome": outcome,
-        "trait": trait,
-        "reason": reason,
-        **more,
-    }
+    known = {"id": name, "tier": "device", "sentence": "", "outcome": outcome, "trait": trait}
+    return {**known, "reason": reason, **more}
 
 
 def run(root: Path, action: str, *rows: dict[str, Any], key: str = "toy", **more: Any) -> int:
     """Run the program on results with these checks."""
-    document = {
-        "schema": 1,
-        "key": key,
-        "accelerator": "accel_toy:TOY",
-        "simulated": True,
-        "versions": {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8", "accel-toy": "1"},
-        "traits": {},
-        "checks": rows,
-        **more,
-    }
+    versions = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8", "accel-toy": "1"}
+    document = {"schema": 1, "key": key, "accelerator": "accel_toy:TOY", "simulated": True, "traits": {}}
+    document |= {"versions": versions, "checks": rows, **more}
     file = root.parent / f"{key}.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     return feature_matrix.main([action, str(file)], root)
@@ -82,11 +67,8 @@ def run(root: Path, action: str, *rows: dict[str, Any], key: str = "toy", **more
 
 def cells(root: Path, start: str) -> list[str]:
     """The cells after the first of the line of the page that starts with this one."""
-    (line,) = [
-        line
-        for line in (root / feature_matrix.CONFORMANCE).read_text().splitlines()
-        if line.startswith(f"| {start}")
-    ]
+    lines = (root / feature_matrix.CONFORMANCE).read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| {start}")]
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
@@ -230,10 +212,8 @@ _BEGINS = {
 @pytest.mark.parametrize("key", SIMULATED)
 def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "ops", "build", "--json"],
-        env=accel_sim.environment(key, base=base), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = (sys.executable, "-m", "accel_core.cli", "ops", "build", "--json")
+    done = repositories.run(*command, env=accel_sim.environment(key, base=base))
     rows = [row for row in json.loads(done.stdout)["ops"] if row["state"] == "ok"]
     assert rows
     for row in rows:
@@ -247,12 +227,8 @@ def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
 
 
 def test_a_cell_of_the_matrix_has_the_worst_that_is_known(root: Path) -> None:
-    run(
-        root,
-        "record",
-        row("engine.trains[fp32-stage-1]"),
-        row("engine.trains[bf16-stage-1]", "skipped", "bf16"),
-    )
+    missing = row("engine.trains[bf16-stage-1]", "skipped", "bf16")
+    run(root, "record", row("engine.trains[fp32-stage-1]"), missing)
     page = (root / evidence.PAGE).read_text(encoding="utf-8")
     assert "| ZeRO 1 | simulated |" in page
     assert "1 of 2 configurations passed; `bf16` unsupported: it has none" in page
@@ -274,13 +250,8 @@ def test_the_largest_difference_of_programs_is_named_beside_equal_ones(root: Pat
 
 def test_a_report_of_a_real_device_is_a_row(root: Path) -> None:
     run(root, "record", row("engine.trains[fp32-stage-1]"))
-    report: dict[str, Any] = {
-        "accelerator": "toy",
-        "simulated": "",
-        "mode": "full",
-        "versions": {"torch": "2.13.0"},
-    }
-    report["rows"] = [{"state": "passed"}, {"state": "failed"}]
+    report: dict[str, Any] = {"accelerator": "toy", "simulated": "", "mode": "full"}
+    report["versions"], report["rows"] = {"torch": "2.13.0"}, [{"state": "passed"}, {"state": "failed"}]
     folder = root / evidence.REPORTS
     folder.mkdir(parents=True)
     (folder / "toy.json").write_text(json.dumps(report), encoding="utf-8")

@@ -4,13 +4,11 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import copier
 import jinja2
 import pytest
 import yaml
@@ -18,9 +16,9 @@ from packaging.requirements import Requirement
 
 from accel_core.vendor import core_requirement
 from ci import release_check, workspace
+from ci.tests.repository import ROOT, run
 from ci.workspace import CORE, Package
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = workspace.load(ROOT)
 VENDORS = [package for package in PACKAGES.values() if package.vendors]
 every_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
@@ -61,21 +59,12 @@ def test_the_template_requires_the_releases_of_core_that_take_its_interface_numb
 
 
 @every_package
-def test_towncrier_builds_the_changelog_where_no_package_is_installed(
-    package: Package, tmp_path: Path
-) -> None:
+def test_towncrier_builds_the_changelog_without_any_package(package: Package, tmp_path: Path) -> None:
     folder = tmp_path / package.name
-    shutil.copytree(
-        ROOT / package.folder, folder, ignore=shutil.ignore_patterns("tests", "csrc", "__pycache__")
-    )
+    left_out = shutil.ignore_patterns("tests", "csrc", "__pycache__")
+    shutil.copytree(ROOT / package.folder, folder, ignore=left_out)
     (folder / "changelog.d/999.bugfix.md").write_text("A change.\n", encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, "-c", TOWNCRIER, "build", "--yes"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run(sys.executable, "-c", TOWNCRIER, "build", "--yes", cwd=folder)
     assert result.returncode == 0, result.stdout + result.stderr
     changelog = (folder / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## {package.version} (" in changelog
@@ -145,13 +134,6 @@ OPTIONAL = (
 )
 #: The CPU is on every machine, and its Fused Adam is that of accel-ops.
 WITHOUT = {"accel-cpu": {"tests/test_simulated.py", "tests/device/test_fused.py"}}
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("accel-newcard")
-    copier.run_copy(str(ROOT / "shared/template"), folder, data={"key": "newcard"}, defaults=True, quiet=True)
-    return folder
 
 
 @pytest.mark.parametrize("package", VENDORS, ids=lambda package: package.name)

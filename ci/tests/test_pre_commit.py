@@ -5,17 +5,13 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from ci.tests.repository import GIT_ENVIRONMENT, HEADER, Repository
+from ci.tests.repository import GIT_ENVIRONMENT, HEADER, ROOT, Repository, run
 
-CONFIG = Path(__file__).parents[2] / ".pre-commit-config.yaml"
 #: Put together here, so that this file itself keeps the rules.
 HOME, HOST = "/" + "home/me/wheels", "pypi" + ".org"
-
 
 #: Files that each break the rule of one hook, by its id.
 BROKEN = {
@@ -49,16 +45,13 @@ def failed(repository: Repository, files: Mapping[str, str]) -> dict[str, str]:
     for path, text in files.items():
         repository.write(path, text)
         (repository.root / path).chmod(0o755 if path.startswith(".ci") else 0o644)
-    shutil.copy(CONFIG, repository.root)
+    shutil.copy(ROOT / ".pre-commit-config.yaml", repository.root)
     repository.git("add", "--all")
-    result = subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run", "--all-files", "--hook-stage=manual", "--color=never"],
-        cwd=repository.root,
-        env={**os.environ, **GIT_ENVIRONMENT, "PRE_COMMIT_HOME": str(repository.root.parent / "pre-commit")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    home = {"PRE_COMMIT_HOME": str(repository.root.parent / "pre-commit")}
+    result = run(
+        sys.executable, "-m", "pre_commit", "run", "--all-files", "--hook-stage=manual", "--color=never",
+        cwd=repository.root, env={**os.environ, **GIT_ENVIRONMENT, **home},
+    )  # fmt: skip
     found = dict(
         re.findall(r"^- hook id: (\S+)\n(.*?)(?=^\S[^\n]*\.\.\.|\Z)", result.stdout, re.MULTILINE | re.DOTALL)
     )

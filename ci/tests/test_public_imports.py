@@ -6,12 +6,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import copier
 import pytest
 
 from ci import api
+from ci.tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = [ROOT / path for path in ("shared/toy_vendors/accel-toy", "shared/toy_vendors/accel-classic",
                                      "examples/privateuse1/accel-acme")]  # fmt: skip
 
@@ -27,14 +26,6 @@ def imports(folder: Path) -> Iterator[tuple[str, str]]:
             else:
                 names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             yield from ((file.name, name) for name in names if name.partition(".")[0] == "accel_core")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("accel-newcard")
-    data = {"key": "newcard"}
-    copier.run_copy(str(ROOT / "shared/template"), folder, data=data, defaults=True, quiet=True)
-    return folder
 
 
 @pytest.mark.parametrize("example", [*EXAMPLES, None], ids=lambda path: path.name if path else "the template")

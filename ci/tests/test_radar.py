@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from accel_core.interface import DeepSpeedAccelerator
 from ci import radar, radar_checks, radar_facts, workspace
 from ci.problem import Problem
 from ci.radar import Finding, Radar, Target
-from ci.tests.repository import GIT_ENVIRONMENT
+from ci.tests.repository import ROOT, Repository, run
 
-ROOT = Path(__file__).parents[2]
 ABSTRACT = "accelerator/abstract_accelerator.py"
 NPU = "accelerator/npu_accelerator.py"
 CONSTANTS = "deepspeed/runtime/constants.py"
@@ -42,37 +40,24 @@ class Upstream:
     """A git repository of that DeepSpeed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._git("init", "-q")
+        folder.mkdir()
+        self.folder, self.repository = folder, Repository(folder)
+        self.repository.git("init", "-q")
         self.first = self.commit(FILES)
 
     def commit(self, files: dict[str, str]) -> str:
         for path, text in files.items():
-            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / path).write_text(text, encoding="utf-8")
-        self._git("add", "-A")
-        self._git("commit", "-q", "--allow-empty", "-m", "a change")
-        return self._git("rev-parse", "HEAD").strip()
+            self.repository.write(path, text)
+        return self.repository.commit()
 
     def change(self, path: str, old: str, new: str) -> str:
         text = (self.folder / path).read_text(encoding="utf-8")
         assert old in text
         return self.commit({path: text.replace(old, new)})
 
-    def _git(self, *arguments: str) -> str:
-        command = ["git", "-C", str(self.folder), *arguments]
-        return subprocess.run(
-            command,
-            env=GIT_ENVIRONMENT | {"PATH": "/usr/bin:/bin"},
-            check=True,
-            text=True,
-            stdout=subprocess.PIPE,
-        ).stdout
-
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Upstream:
-    (tmp_path / "upstream").mkdir()
     return Upstream(tmp_path / "upstream")
 
 
@@ -161,9 +146,7 @@ def test_an_import_that_fails_is_named_with_its_commit(
     upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def imports(device: str, folder: Path, _: Path) -> dict[str, str]:
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", "import deepspeed"], cwd=folder, capture_output=True, text=True
-        )
+        done = run(sys.executable, "-S", "-c", "import deepspeed", cwd=folder)
         return {"import": done.stderr.splitlines()[-1]} if done.returncode else {}
 
     monkeypatch.setitem(radar_checks.CHECKS, "bridge", imports)
@@ -266,21 +249,18 @@ def test_a_range_a_folder_and_a_commit_are_read_once_each(upstream: Upstream, tm
     (tmp_path / "released/deepspeed").mkdir(parents=True)
     last = upstream.commit({"README.md": "more\n"})
     words = [f"{upstream.first}..HEAD", "HEAD", str(tmp_path / "released")]
-    assert [target.name for target in radar.targets(upstream.folder, words)] == [
-        last,
-        str(tmp_path / "released"),
-    ]
+    assert [target.name for target in radar.targets(upstream.folder, words)] == [last, words[2]]
     assert Target(f"{last}..{tmp_path}/0.19.8", "", "").short == f"{last[:9]}..0.19.8"
 
 
-def test_a_commit_without_a_parent_is_a_problem_in_four_parts(upstream: Upstream) -> None:
-    with pytest.raises(Problem, match="cannot be compared"):
-        radar.targets(upstream.folder, [upstream.first])
-
-
-def test_a_commit_that_is_not_there_is_a_problem_in_four_parts(upstream: Upstream) -> None:
-    with pytest.raises(Problem, match="git log failed"):
-        radar.targets(upstream.folder, ["no-such-commit"])
+@pytest.mark.parametrize(
+    ("word", "what"), [("HEAD", "cannot be compared"), ("no-such-commit", "git log failed")]
+)
+def test_a_commit_without_a_parent_or_that_is_not_there_is_a_problem(
+    upstream: Upstream, word: str, what: str
+) -> None:
+    with pytest.raises(Problem, match=what):
+        radar.targets(upstream.folder, [word])
 
 
 @pytest.mark.parametrize(

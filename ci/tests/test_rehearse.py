@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -16,8 +15,8 @@ from packaging.version import Version
 
 from ci import rehearse, workspace
 from ci.problem import Problem
+from ci.tests.repository import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 PORT = workspace.load(ROOT)["accel-port"]
 
 
@@ -34,9 +33,7 @@ def test_a_yanked_release_is_marked_and_the_others_are_not(tmp_path: Path) -> No
     assert ["data-yanked" in line for line in lines] == [False, True]
 
 
-def test_a_step_that_fails_ends_the_steps_of_its_package_and_says_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_that_fails_ends_the_steps_of_its_package_and_says_why() -> None:
     done: list[str] = []
 
     def build(*_: object) -> str:
@@ -63,9 +60,8 @@ def test_an_environment_that_cannot_be_made_is_a_failure_of_the_installation(tmp
     def passed(*_: object) -> str:
         return "passed"
 
-    act: Any = SimpleNamespace(
-        work=tmp_path, tag=passed, build=passed, publish=passed, environment=environment
-    )
+    steps = dict.fromkeys(("tag", "build", "publish"), passed)
+    act: Any = SimpleNamespace(work=tmp_path, environment=environment, **steps)
     results = rehearse.rehearse(act, PORT, trial=True)
     assert results["check, publish"] == "passed"
     assert results["install"].startswith("failed: no network")
@@ -76,8 +72,7 @@ def test_an_environment_that_cannot_be_made_is_a_failure_of_the_installation(tmp
 def test_a_release_of_a_package_is_rehearsed_from_the_changelog_to_the_roll_back(tmp_path: Path) -> None:
     for module in ("check_wheel_contents", "cyclonedx", "uv"):
         pytest.importorskip(module, reason="not run: requirements-dev.txt is newer than this environment")
-    command = [sys.executable, "-m", "ci.rehearse", "accel-port", "--keep", str(tmp_path / "kept")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(sys.executable, "-m", "ci.rehearse", "accel-port", "--keep", tmp_path / "kept")
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [*rehearse.RELEASE, *rehearse.TRIAL[:-1]]
     assert [step for step in steps if f"accel-port: {step}: " not in done.stdout] == []

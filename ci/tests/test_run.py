@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / ".ci/run"
+from ci.tests import repository
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     (tmp_path / "ci").mkdir()
-    shutil.copy(SCRIPT, tmp_path / ".ci/run")
+    shutil.copy(repository.ROOT / ".ci/run", tmp_path / ".ci/run")
     (tmp_path / "ci/system-packages.txt").write_text("# none\n\n", encoding="utf-8")
     return tmp_path
 
@@ -29,15 +29,8 @@ def run(
     outer = {name: value for name, value in os.environ.items() if "MAKE" not in name and name != "MFLAGS"}
     makefile = f"test:\n\t@{recipe}\ntest-more:\n\t@{more}\ntest-again:\n\t@{again}\n"
     (checkout / "Makefile").write_text(makefile, encoding="utf-8")
-    return subprocess.run(
-        ["bash", str(checkout / ".ci/run")],
-        cwd="/",
-        env={**outer, "CI": "true", **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**outer, "CI": "true", **variables}
+    return repository.run("bash", checkout / ".ci/run", cwd="/", env=environment, stdin=subprocess.DEVNULL)
 
 
 def test_tests_that_pass_end_with_0_and_their_output_is_shown(checkout: Path) -> None:

@@ -5,15 +5,14 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from ci import workspace
+from ci.tests.repository import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_cpu"
 
 
@@ -22,14 +21,8 @@ CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_
     [(f"{CPU}/probe.py", True), (f"{CORE}/cli/doctor/main.py", False), ("ci/api.py", False)],
 )
 def test_ruff_refuses_a_print_outside_the_command_line(path: str, refused: bool) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", path, "-"],
-        cwd=ROOT,
-        input="print(1)\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = (sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", path, "-")
+    result = run(*command, input="print(1)\n")
     assert ("T201" in result.stdout) == refused, result.stdout + result.stderr
 
 
@@ -38,11 +31,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of all packages' sources, and of the contracts."""
     root = tmp_path_factory.mktemp("sources")
     for package in workspace.load(ROOT).values():
-        shutil.copytree(
-            ROOT / package.source,
-            root / package.source,
-            ignore=shutil.ignore_patterns("*.so", "csrc", "__pycache__"),
-        )
+        left_out = shutil.ignore_patterns("*.so", "csrc", "__pycache__")
+        shutil.copytree(ROOT / package.source, root / package.source, ignore=left_out)
     shutil.copy(ROOT / "pyproject.toml", root)
     return root
 
@@ -54,20 +44,10 @@ def broken(sources: Path, *planted: tuple[str, str]) -> set[str]:
         with (sources / path).open("a", encoding="utf-8") as file:
             file.write(f"\n{text}\n")
     packages = os.pathsep.join(str(path) for path in sources.glob("packages/*/src"))
+    environment = {**os.environ, "PYTHONPATH": packages, "NO_COLOR": "1", "COLUMNS": "200"}
+    program = "from importlinter.cli import lint_imports_command as c; c()"
     try:
-        result = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from importlinter.cli import lint_imports_command as c; c()",
-                "--no-cache",
-            ],
-            cwd=sources,
-            env={**os.environ, "PYTHONPATH": packages, "NO_COLOR": "1", "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = run(sys.executable, "-c", program, "--no-cache", cwd=sources, env=environment)
     finally:
         for path, content in before.items():
             (sources / path).write_bytes(content)

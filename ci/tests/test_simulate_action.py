@@ -5,7 +5,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from ci.tests.repository import ROOT, run
+
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "simulate/action.yml").read_text(encoding="utf-8"))
 LIBRARY = ROOT / "examples/simulated_ci/library"
 
@@ -24,11 +24,8 @@ def run_steps(project: Path, temp: Path, path: str, **inputs: str) -> str:
     known |= {f"inputs.{name}": value for name, value in inputs.items()} | {"runner.temp": str(temp)}
     own = ("PYTEST", "ACCEL_", "PYTHONPATH", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    runner = {
-        "GITHUB_ACTION_PATH": str(ROOT / "simulate"),
-        "GITHUB_OUTPUT": str(temp / "output"),
-        "PATH": path,
-    }
+    action, output = str(ROOT / "simulate"), str(temp / "output")
+    runner = {"GITHUB_ACTION_PATH": action, "GITHUB_OUTPUT": output, "PATH": path}
     said = ""
     for step in ACTION["runs"]["steps"]:
         if "run" not in step:
@@ -39,10 +36,8 @@ def run_steps(project: Path, temp: Path, path: str, **inputs: str) -> str:
             name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
             for name, value in step.get("env", {}).items()
         }
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        done = subprocess.run(
-            command, cwd=project, env=kept | runner | given, capture_output=True, text=True, check=False
-        )
+        command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+        done = run(*command, cwd=project, env=kept | runner | given)
         said += done.stdout
         assert done.returncode == 0, said + done.stderr
     return said
@@ -64,35 +59,13 @@ def test_a_project_is_tested_on_two_devices_in_an_environment_with_torch_and_pyt
     for folder in ("environment", "temp"):
         (tmp_path / folder).mkdir()
     shutil.copytree(LIBRARY, tmp_path / "project")
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.run(
-        [*uv, "venv", "--quiet", "--clear", "--seed", "--python", sys.executable, tmp_path / "environment"],
-        check=True,
-    )
+    uv, python = (sys.executable, "-m", "uv"), tmp_path / "environment/bin/python"
+    venv = ("venv", "--quiet", "--clear", "--seed", "--python", sys.executable, tmp_path / "environment")
+    run(*uv, *venv, check=True)
     links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
-    python = tmp_path / "environment/bin/python"
-    subprocess.run(
-        [
-            *uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            python,
-            "-c",
-            ROOT / "constraints.txt",
-            "torch",
-            "numpy",
-            "pytest",
-        ],
-        env={**os.environ, **links},
-        check=True,
-    )
+    install = ("pip", "install", "--quiet", "--python", python, "-c", ROOT / "constraints.txt")
+    run(*uv, *install, "torch", "numpy", "pytest", env={**os.environ, **links}, check=True)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    said = run_steps(tmp_path / "project", tmp_path / "temp", path, device="npu", devices="1")
-    assert "5 passed" in said
-    said = run_steps(
-        tmp_path / "project", tmp_path / "temp", path, device="hpu", run="PT_HPU_LAZY_MODE=0 pytest"
-    )
-    assert "5 passed" in said
+    for inputs in ({"device": "npu", "devices": "1"}, {"device": "hpu", "run": "PT_HPU_LAZY_MODE=0 pytest"}):
+        assert "5 passed" in run_steps(tmp_path / "project", tmp_path / "temp", path, **inputs)
     assert (tmp_path / "temp/output").read_text(encoding="utf-8").startswith("key=2.")

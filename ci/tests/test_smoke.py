@@ -16,11 +16,7 @@ CLASS = "accel_cpu.accelerator.CPU_Accelerator"
 
 def answers(monkeypatch: pytest.MonkeyPatch, status: int = 0, **given: Any) -> None:
     """Let each question to another process have an answer as of a good wheel, but for those given."""
-    known = {
-        "doctor": {"candidates": [CANDIDATE]},
-        "accelerator": [CLASS, True],
-        "library": ["wheel", "wheel"],
-    }
+    known = {"doctor": {"candidates": [CANDIDATE]}, "accelerator": [CLASS, True], "library": ["wheel"] * 2}
     known |= given
 
     def ask(*arguments: str, **variables: str) -> Any:

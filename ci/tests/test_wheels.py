@@ -30,18 +30,13 @@ def test_all_packages_are_built_unless_some_are_named(
     repository: Repository, commands: list[list[str]], tmp_path: Path
 ) -> None:
     assert wheels.main(["build", "--sdist", "--out", str(tmp_path)], repository.root) == 0
-    assert [Path(command[-1]).name for command in commands] == [
-        "accel-alone",
-        "accel-both",
-        "accel-core",
-        "accel-cpu",
-    ]
+    names = ["accel-alone", "accel-both", "accel-core", "accel-cpu"]
+    assert [Path(command[-1]).name for command in commands] == names
     assert all("--wheel" not in command for command in commands)
     commands.clear()
     assert wheels.main(["build", "accel-cpu", "--out", str(tmp_path)], repository.root) == 0
-    assert commands == [
-        ["build", "--wheel", "--outdir", str(tmp_path), str(repository.root / "packages/accel-cpu")]
-    ]
+    folder = str(repository.root / "packages/accel-cpu")
+    assert commands == [["build", "--wheel", "--outdir", str(tmp_path), folder]]
 
 
 def test_install_brings_the_packages_it_stands_on(repository: Repository, commands: list[list[str]]) -> None:

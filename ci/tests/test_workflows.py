@@ -5,7 +5,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pytest
 import yaml
 
 from ci import workspace
+from ci.tests.repository import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 #: Whatever tells somebody to run a program of ci/.
 TELLERS = [*WORKFLOWS, *sorted(ROOT.glob("*.md")), ROOT / "Makefile", ROOT / "tox.ini"]
@@ -66,14 +65,7 @@ def test_every_job_ends_and_waits_for_jobs_that_exist(file: Path) -> None:
 @every_workflow
 def test_make_knows_what_it_is_asked_for(file: Path) -> None:
     for line in re.findall(r"run: (make .*)", file.read_text(encoding="utf-8")):
-        done = subprocess.run(
-            [*line.split(), "--dry-run"],
-            cwd=ROOT,
-            env={"PATH": os.defpath},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run(*line.split(), "--dry-run", env={"PATH": os.defpath})
         assert done.returncode == 0, done.stderr
 
 
@@ -84,38 +76,21 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
     (tested,) = [step["run"] for step in release["tox"]["steps"] if step.get("run", "").startswith("tox")]
     assert tested == 'tox run -e "${PACKAGE#accel-}"'
     steps = [step.get("run", "") for step in release["build"]["steps"]]
-    wanted = [
-        "ci.release_check",
-        "ci.wheels build",
-        "ci.wheels repair",
-        "ci.wheels sbom",
-        "twine check",
-        "check-wheel-contents dist",
-    ]
+    wanted = ["ci.release_check", *(f"ci.wheels {what}" for what in ("build", "repair", "sbom"))]
+    wanted += ["twine check", "check-wheel-contents dist"]
     assert [name for step in steps for name in wanted if name in step and "pip" not in step] == wanted
 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("package", "platform", "count"),
-    [
-        ("accel-cpu", "linux", 2),
-        ("accel-ops", "linux", 2),
-        ("accel-ops", "macos", 1),
-        ("accel-sim", "linux", 8),
-    ],
-)
+    [("accel-cpu", "linux", 2), ("accel-ops", "linux", 2), ("accel-ops", "macos", 1), ("accel-sim", "linux", 8)],
+)  # fmt: skip
 def test_cibuildwheel_knows_what_to_build(package: str, platform: str, count: int) -> None:
     pytest.importorskip("cibuildwheel", reason="not run: requirements-dev.txt is newer than this environment")
     archs = {"linux": "x86_64,aarch64", "macos": "arm64"}[platform]
-    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
-    done = subprocess.run(
-        [*command, "--archs", archs, f"packages/{package}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = (sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform)
+    done = run(*command, "--archs", archs, f"packages/{package}")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == count, done.stdout
 
@@ -124,12 +99,7 @@ def test_zizmor_finds_nothing_in_workflows_and_actions() -> None:
     program = shutil.which("zizmor", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("not run: zizmor is not here; requirements-dev.txt is newer than this environment")
-    found = subprocess.run(
-        [program, "--offline", "--no-progress", "--quiet", str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = run(program, "--offline", "--no-progress", "--quiet", ROOT)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
@@ -144,8 +114,7 @@ def test_every_package_and_every_environment_of_tox_is_tested() -> None:
     rows = [test[job]["strategy"]["matrix"] for job in ("always", "workspace")]
     tested = {name for row in rows for name in row["env"]} | {row["env"] for row in rows[1]["include"]}
     environments = vendors | {name for names in tested for name in names.split(",")}
-    command = [sys.executable, "-m", "tox", "list", "-d", "--no-desc", "-q"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    listed = run(sys.executable, "-m", "tox", "list", "-d", "--no-desc", "-q", check=True).stdout.split()
     assert environments == set(listed)
     assert {name.removeprefix("accel-") for name in packages} <= environments
 

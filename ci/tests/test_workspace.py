@@ -19,8 +19,6 @@ def test_this_repository_can_be_read() -> None:
     cpu = packages["accel-cpu"]
     assert (cpu.module, cpu.folder) == ("accel_cpu", "packages/accel-cpu")
     assert "cpu" in cpu.vendors
-    assert workspace.needs(packages, "accel-cpu") >= {"accel-core"}
-    assert workspace.needs(packages, "accel-core") == set()
 
 
 def test_every_tool_knows_every_package() -> None:
@@ -47,7 +45,9 @@ def test_each_pattern_of_make_test_more_names_files() -> None:
 
 
 def test_a_package_needs_what_its_requirements_need(repository: Repository) -> None:
-    assert workspace.needs(workspace.load(repository.root), "accel-both") == {"accel-core", "accel-cpu"}
+    packages = workspace.load(repository.root)
+    assert workspace.needs(packages, "accel-both") == {"accel-core", "accel-cpu"}
+    assert workspace.needs(packages, "accel-core") == set()
 
 
 @pytest.mark.parametrize(
