@@ -536,15 +536,6 @@ from torch.cuda.amp import GradScaler
 __all__ = ["is_available", "GradScaler"]
 print(is_available(), sorted(n for n in __all__ if n in globals()))
 """,
-    "conditional import": """\
-import torch
-if torch.cuda.is_available():
-    from torch.cuda import synchronize
-else:
-    def synchronize(): pass
-synchronize()
-print("ok")
-""",
     "no torch name": """\
 from torch import ones, cuda as c, device as D
 x = ones(1).to(D("cuda:0") if c.is_available() else D("cpu"))

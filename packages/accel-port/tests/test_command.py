@@ -19,9 +19,7 @@ CLEAN = "x = 1\n"
 LEFT = "import torch\n\nprint(torch.cuda.get_device_capability())\n"
 
 
-def test_check_says_whether_something_is_left(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_whether_something_is_left(project, capsys) -> None:
     folder = project(a=CUDA)
     assert main(["--check", str(folder)]) == 1
     assert (folder / "a.py").read_text() == CUDA
@@ -35,9 +33,7 @@ def test_check_is_silent_after_a_port(project: Callable[..., Path]) -> None:
     assert main(["--check", str(folder)]) == 0
 
 
-def test_diff_is_a_patch(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_diff_is_a_patch(project, capsys, tmp_path) -> None:
     folder = project(a=CUDA + "y = 1")
     assert main(["--diff", str(folder / "a.py")]) == 0
     patch = capsys.readouterr().out.replace(str(folder), "")
@@ -49,9 +45,7 @@ def test_diff_is_a_patch(
     assert (copy / "a.py").read_text() == (folder / "a.py").read_text()
 
 
-def test_summary_names_place_reason_and_what_to_do(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_summary_names_place_reason_and_what_to_do(project, capsys) -> None:
     folder = project(a=LEFT)
     main([str(folder)])
     out = capsys.readouterr().out
@@ -60,9 +54,7 @@ def test_summary_names_place_reason_and_what_to_do(
     assert "do: ask for what is meant" in out
 
 
-def test_file_that_does_not_parse_ends_in_2_and_the_others_are_ported(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_that_does_not_parse_ends_in_2_and_the_others_are_ported(project, capsys) -> None:
     folder = project(a="cuda = (\n", b=CUDA)
     assert main(["--write", str(folder)]) == 2
     assert "a.py: it does not parse: line 1" in capsys.readouterr().out
@@ -97,9 +89,7 @@ def test_places_in_sarif_are_uris(tmp_path: Path) -> None:
     assert [place.rpartition("/")[2] for place in places] == ["my%20%C3%A9.py"]
 
 
-def test_report_of_another_format_is_refused_before_anything_is_done(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_another_format_is_refused_before_anything_is_done(project, capsys) -> None:
     folder = project(a=CUDA)
     assert main(["--write", str(folder), "--report", "x.pdf"]) == 2
     assert "expected: one of .md .json .sarif" in capsys.readouterr().err
@@ -117,9 +107,7 @@ def test_baseline_shows_what_is_new(project: Callable[..., Path], tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"findings": {"a": "b"}}'])
-def test_broken_baseline_is_an_error(
-    content: str | None, project: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_broken_baseline_is_an_error(content, project, tmp_path) -> None:
     baseline = tmp_path / "baseline.json"
     if content is not None:
         baseline.write_text(content)
@@ -139,9 +127,7 @@ def _git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
-def test_changes_that_git_has_not_are_not_written_over(
-    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_that_git_has_not_are_not_written_over(project, capsys) -> None:
     folder = project(a=CUDA)
     _git(folder, "init")
     _git(folder, "add", ".")

@@ -14,21 +14,10 @@ from accel_port.project import port_files
 
 def _notebook(*cells: str | list[str], indent: int | None = 1) -> str:
     content: list[dict[str, Any]] = [{"cell_type": "markdown", "metadata": {}, "source": ["# torch.cuda\n"]}]
-    content += [
-        {
-            "cell_type": "code",
-            "id": f"c{n}",
-            "metadata": {"x": 1.50},
-            "execution_count": None,
-            "outputs": [],
-            "source": c,
-        }
-        for n, c in enumerate(cells)
-    ]
-    return (
-        json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent)
-        + "\n"
-    )
+    code = {"cell_type": "code", "metadata": {"x": 1.50}, "execution_count": None, "outputs": []}
+    content += [{**code, "id": f"c{n}", "source": cell} for n, cell in enumerate(cells)]
+    document = {"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(document, indent=indent) + "\n"
 
 
 def _port(text: str, project: Callable[..., Path]) -> tuple[str, Any]:
@@ -39,15 +28,12 @@ def _port(text: str, project: Callable[..., Path]) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("indent", [None, 1, 2])
 def test_cells_are_ported_and_the_rest_is_kept(indent: int | None, project: Callable[..., Path]) -> None:
-    before = _notebook(
-        ["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent
-    )
+    kept = "print('ü \"q\" \\\\ 🙂')"
+    before = _notebook(["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", kept], indent=indent)
     after, _ = _port(before, project)
     added = ["import torch\n", "from deepspeed.accelerator import get_accelerator\n", "\n", "x = 1"]
-    expected = _notebook(
-        added, ["y = x.to(get_accelerator().device_name())\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent
-    )
-    assert after == expected
+    moved = ["y = x.to(get_accelerator().device_name())\n", kept]
+    assert after == _notebook(added, moved, indent=indent)
 
 
 def test_line_that_becomes_two_is_two_in_jupyters_list(project: Callable[..., Path]) -> None:
@@ -87,16 +73,10 @@ def test_empty_cell_does_not_hinder_the_others(empty: str | list[str], project: 
 
 
 def test_lines_that_name_what_a_command_prints_and_questions_are_kept(project: Callable[..., Path]) -> None:
-    before = [
-        "import torch\n",
-        "names = !ls cuda\n",
-        "t = %timeit -o f()\n",
-        "torch.cuda??\n",
-        "torch.cuda.synchronize()",
-    ]
-    after, result = _port(_notebook(before), project)
+    kept = ["names = !ls cuda\n", "t = %timeit -o f()\n", "torch.cuda??\n"]
+    after, result = _port(_notebook(["import torch\n", *kept, "torch.cuda.synchronize()"]), project)
     assert not result.failure
-    assert all(json.dumps(line)[1:-1] in after for line in before[1:4])
+    assert all(json.dumps(line)[1:-1] in after for line in kept)
     assert "get_accelerator().synchronize()" in after
 
 
@@ -106,18 +86,11 @@ def test_cell_that_is_no_python_does_not_hinder_the_others(project: Callable[...
     assert "this is prose about cuda" in after
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        '{"cells": 1}',
-        '{"worksheets": []}',
-        '{"cells": [{"cell_type": "code", "source": 3}]}',
-        '{"cells": [{"cell_type": "code", "source": ["a", 3]}]}',
-    ],
-)
+BROKEN = ["", "{", "[]", '{"cells": 1}', '{"worksheets": []}']
+BROKEN += [json.dumps({"cells": [{"cell_type": "code", "source": source}]}) for source in (3, ["a", 3])]
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_broken_notebook_is_a_failure(text: str, project: Callable[..., Path]) -> None:
     after, result = _port(text, project)
     assert result.failure

@@ -75,9 +75,7 @@ TORCH = "torch.accelerator.current_accelerator().type"
         ("torch.autocast('cpu')", "torch.autocast('cpu')"),
     ],
 )  # fmt: skip
-def test_mixed_precision_that_was_off_on_the_cpu_stays_off(
-    before: str, after: str, body: Callable[..., str]
-) -> None:
+def test_mixed_precision_that_was_off_on_the_cpu_stays_off(before, after, body) -> None:
     assert _ported(before, body) == after
 
 
@@ -94,9 +92,7 @@ def test_mixed_precision_that_was_off_on_the_cpu_stays_off(
         ("x.cuda()\ndevice = 'cuda'", f"x.to({TORCH})\ndevice = {TORCH}"),
     ],
 )
-def test_device_that_is_only_named_does_not_fail_on_the_cpu(
-    before: str, after: str, body: Callable[..., str]
-) -> None:
+def test_device_that_is_only_named_does_not_fail_on_the_cpu(before, after, body) -> None:
     assert _ported(before, body, "torch") == after
 
 

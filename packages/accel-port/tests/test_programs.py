@@ -122,9 +122,7 @@ def test_program_is_ported_once(name: str, target: str) -> None:
         ),
     ],
 )
-def test_programs_print_the_same_on_the_cpu(
-    target: str, names: list[str], ported: Callable[[str], Path]
-) -> None:
+def test_programs_print_the_same_on_the_cpu(target, names, ported) -> None:
     pytest.importorskip("deepspeed")
     programs: dict[str, dict[str, Any]] = {name: {} for name in names if name not in NEED_A_DEVICE}
     before, after = (run(folder, programs, "cpu") for folder in (FOLDER, ported(target)))
@@ -137,9 +135,7 @@ def test_programs_print_the_same_on_the_cpu(
 @pytest.mark.parametrize(
     ("key", "target"), [*((key, "deepspeed") for key in DEVICES), ("npu", "accel"), ("npu", "torch")]
 )
-def test_programs_print_on_a_simulated_device_what_they_print_on_cuda(
-    key: str, target: str, ported: Callable[[str], Path], on_cuda: dict[str, str]
-) -> None:
+def test_programs_print_on_a_simulated_device_what_they_print_on_cuda(key, target, ported, on_cuda) -> None:
     pytest.importorskip("accel_sim")
     names = [name for name in PROGRAMS if (name, key) not in CANNOT]
     after = run(ported(target), {name: ON_DEVICES.get(name, {}) for name in names}, key)

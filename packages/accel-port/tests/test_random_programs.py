@@ -12,23 +12,11 @@ from hypothesis import strategies as st
 
 from accel_port.porting import Ported, applied, port
 
-_FUNCTIONS = st.sampled_from(
-    [
-        "synchronize",
-        "empty_cache",
-        "current_device",
-        "device_count",
-        "is_available",
-        "max_memory_allocated",
-        "current_stream",
-        "get_device_capability",
-        "memory_stats",
-        "reset_peak_memory_stats",
-        "is_bf16_supported",
-        "ipc_collect",
-    ]
-)
-_TORCH = st.sampled_from(["torch", "th", "cuda"])
+_FUNCTIONS = st.sampled_from([
+    "synchronize", "empty_cache", "current_device", "device_count", "is_available", "max_memory_allocated",
+    "current_stream", "get_device_capability", "memory_stats", "reset_peak_memory_stats", "is_bf16_supported",
+    "ipc_collect",
+])  # fmt: skip
 _ATOMS = st.one_of(
     st.sampled_from(
         ["x", "rank", "args.gpu", "None", "0", "1", "model", "self.net", "x.device", "'cpu'", "args.cuda"]
@@ -146,10 +134,8 @@ def test_program(target: str, header: str, lines: list[str], newline: str) -> No
         return
     ported = _ported(text, target)
     assert ported.text.count("# torch.cuda") == text.count("# torch.cuda")
-    assert (
-        ported.text.count("\r\n") * 2 == (ported.text.count("\r") + ported.text.count("\n"))
-        or newline == "\n"
-    )
+    ends = ported.text.count("\r") + ported.text.count("\n")
+    assert newline == "\n" or ported.text.count("\r\n") * 2 == ends
 
 
 #: Real-style files; what becomes of them below is what people's editors, and merges, make of programs.
@@ -178,9 +164,8 @@ def _mutated(draw: st.DrawFn) -> str:
                     word, new = draw(st.sampled_from(words)), draw(st.sampled_from(_WORDS))
                     lines[at] = lines[at][: word.start()] + new + lines[at][word.end() :]
             case "another":
-                lines.insert(
-                    at, draw(st.sampled_from(draw(st.sampled_from(FILES)).splitlines(keepends=True)))
-                )
+                others = draw(st.sampled_from(FILES)).splitlines(keepends=True)
+                lines.insert(at, draw(st.sampled_from(others)))
     return "".join(lines)
 
 

@@ -68,6 +68,5 @@ def test_page_of_the_rules_is_made_from_the_classes() -> None:
 
 def test_reports_link_to_sections_of_that_page() -> None:
     headings = {line.removeprefix("## ") for line in page().splitlines() if line.startswith("## ")}
-    assert {
-        report.link(name).partition("#")[2] for name in [*(rule.name for rule in RULES), "imports"]
-    } <= headings
+    names = [*(rule.name for rule in RULES), "imports"]
+    assert {report.link(name).partition("#")[2] for name in names} <= headings
