@@ -27,12 +27,8 @@ Requires-Dist: torch>=2.5
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
 #: The variants whose processes are started in quick runs too; one for each kind of process.
-QUICK = {
-    "class_swallows_an_import",
-    "record_imports_torch",
-    "CollectiveIsNotReduced",
-    "VisibleDevicesAreIgnored",
-}
+QUICK = {"class_swallows_an_import", "record_imports_torch"}
+QUICK |= {"CollectiveIsNotReduced", "VisibleDevicesAreIgnored"}
 #: Of no use here, and half the time of a run.
 SLOW_PLUGINS = [
     option
@@ -130,9 +126,7 @@ def _deepspeed() -> None:
 
 
 @pytest.fixture
-def run_suite(
-    _deepspeed: None, _one_look_at_the_cpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RunSuite]:
+def run_suite(_deepspeed, _one_look_at_the_cpu, tmp_path, monkeypatch) -> Iterator[RunSuite]:
     """Runs the suite in this process; environment and path are restored afterwards."""
     before = dict(os.environ)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -173,10 +167,9 @@ def install_site(site: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     """Writes the site and puts it on the path of this process and its children."""
 
     def install() -> None:
+        runtime = importlib.import_module("accel_good.runtime")
+        monkeypatch.setattr(runtime.TheRuntime, "now", runtime.Runtime())
         # The good accelerator counts exactly; only a process's own memory needs large blocks to be seen.
-        monkeypatch.setattr(
-            "accel_good.runtime.TheRuntime.now", importlib.import_module("accel_good.runtime").Runtime()
-        )
         monkeypatch.setattr("accel_testkit.suite.test_memory._BLOCK", 4 << 20)
         monkeypatch.setattr("accel_testkit.suite.test_memory._SEEN", 3 << 20)
         info = site.folder / "accel_good-1.0.dist-info"
@@ -206,9 +199,7 @@ def _write_copy(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run_variant(
-    run_suite: Any, site: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> Any:
+def run_variant(run_suite, site, install_site, monkeypatch) -> Any:
     """Runs the checks that have to notice a variant."""
 
     def run(variant: Any) -> Any:

@@ -51,14 +51,12 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
         def create_op_builder(self, class_name: str) -> Any:
             builder = super().create_op_builder(class_name)
             if class_name == "FusedLionBuilder":
-                load = builder.load
-                monkeypatch.setattr(
-                    builder, "load", lambda *a: _Changed(load(*a), {"multi_tensor_lion": swapped})
-                )
+                load, changed = builder.load, {"multi_tensor_lion": swapped}
+                monkeypatch.setattr(builder, "load", lambda *a: _Changed(load(*a), changed))
             return builder
 
     def swapped(
-        op: Any, chunk: int, flag: Any, lists: Any, lr: float, beta1: float, beta2: float, *rest: Any
+        op: Any, chunk: int, flag: Any, lists: Any, lr: Any, beta1: Any, beta2: Any, *rest: Any
     ) -> None:
         op.multi_tensor_lion(chunk, flag, lists, lr, beta2, beta1, *rest)
 
@@ -71,38 +69,26 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
     return run
 
 
-def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
-    wrong: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = ("memory", "device_index", "streams", "op_steps")
-    failed = wrong(
-        *(f"accel_testkit.suite.test_{file}" for file in files), "-k", "memory or event or Lion or reset"
-    )
+FILES = [f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "streams", "op_steps")]
+
+
+def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(wrong: Any, capsys: Any) -> None:
+    failed = wrong(*FILES, "-k", "memory or event or Lion or reset")
     assert len(failed) > 20
-    assert {row["cause"] for row in failed.values()} == {
-        "memory_allocated",
-        "max_memory_allocated",
-        "Event",
-        "FusedLionBuilder",
-    }
+    causes = {"memory_allocated", "max_memory_allocated", "Event", "FusedLionBuilder"}
+    assert {row["cause"] for row in failed.values()} == causes
     report = capsys.readouterr().out
     assert f"failed: {len(failed)} checks, by 4 methods or ops" in report
     # In full: one check a cause, in the order of the list, the basic ones first.
     assert report.count("  expected: ") == 4
-    first = [
-        "test_figure_follows_tensors[memory_allocated]",
-        "test_events_tell_milliseconds",
-        "test_every_step_is_right",
-    ]
-    assert [report.index(f"{name}") for name in first] == sorted(report.index(f"{name}") for name in first)
+    first = ("figure_follows_tensors[memory_allocated]", "events_tell_milliseconds", "every_step_is_right")
+    places = [report.index(f"test_{name}") for name in first]
+    assert places == sorted(places)
     assert "FusedLionBuilder: see op_steps.every_step_is_right[FusedLionBuilder-Lion] first" in report
 
 
 def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> None:
-    failed = wrong(
-        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "streams", "op_steps")),
-        "-k", "memory or milliseconds or transposed or reset",
-    )  # fmt: skip
+    failed = wrong(*FILES, "-k", "memory or milliseconds or transposed or reset")
     texts = {name: row["reason"] for name, row in failed.items()}
     about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
     assert len(about_memory) > 5

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variants that need device memory of their own are noticed on a simulated device."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,24 +18,18 @@ PRETEND = Path(__file__).with_name("pretend")
 
 
 @pytest.mark.slow
-def test_variants_are_noticed_on_a_simulated_device(tmp_path: Path) -> None:
+def test_variants_are_noticed_on_a_simulated_device(tmp_path, monkeypatch) -> None:
     build.library()
     out = tmp_path / "failed.json"
-    base = {
-        **os.environ,
-        "PYTHONPATH": str(PRETEND),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_ADDOPTS": "",
-    }
+    own = {"PYTHONPATH": str(PRETEND), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
-        [sys.executable, "-m", "simulated", str(out)],
-        env=accel_sim.environment("npu", base=base),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-m", "simulated", str(out)], env=accel_sim.environment("npu", base={**os.environ, **own}),
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert out.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     answer = json.loads(out.read_text(encoding="utf-8"))
     assert answer["control"] == []
     assert {name: checks for name, checks in answer["unnoticed"].items() if checks} == {}
+    monkeypatch.syspath_prepend(PRETEND)
+    needed = importlib.import_module("broken").NEEDS_DEVICE_MEMORY
+    assert needed - {*answer["proved"]} == set()

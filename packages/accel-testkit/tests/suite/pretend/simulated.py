@@ -308,7 +308,8 @@ def main(out: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = {kind.__name__: failed(kind, Path(folder)) for kind in kinds}
     unnoticed = {kind.__name__: sorted(set(kind.fails) - set(found[kind.__name__])) for kind in kinds}
-    answer = {"unnoticed": unnoticed, "control": found[Good.__name__]}
+    proved = sorted({check.partition("[")[0] for kind in kinds for check in kind.fails})
+    answer = {"unnoticed": unnoticed, "control": found[Good.__name__], "proved": proved}
     Path(out).write_text(json.dumps(answer), encoding="utf-8")
 
 

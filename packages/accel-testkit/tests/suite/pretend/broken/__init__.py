@@ -19,25 +19,14 @@ EVERYTHING = "*"
 #: The checks of call shapes: our interface's and the installed DeepSpeed's.
 SHAPES = ("identity.has_every_method", "identity.has_every_method_of_upstream")
 #: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
-NEEDS_DEVICE_MEMORY = {
-    "asynchrony.asking_does_not_wait",
-    "asynchrony.device_waits_for_a_stream",
-    "asynchrony.event_makes_the_named_stream_wait",
-    "asynchrony.event_recorded_again_marks_the_later_work",
-    "asynchrony.event_that_is_done_is_of_work_that_is",
-    "asynchrony.events_are_marks_of_their_own",
-    "asynchrony.host_waits_for_a_stream",
-    "asynchrony.host_waits_for_the_stream_in_use",
-    "asynchrony.queueing_does_not_wait",
-    "asynchrony.replay_does_not_wait",
-    "asynchrony.replay_is_in_the_current_stream",
-    "asynchrony.resolved_dependency_needs_no_wait",
-    "asynchrony.step_does_not_wait",
-    "asynchrony.synchronize_waits",
-    "asynchrony.synchronize_waits_for_every_stream",
-    "asynchrony.synchronize_waits_for_its_device",
-    "asynchrony.synchronized_device_needs_no_wait",
-    "asynchrony.work_after_an_exception_is_in_the_former_stream",
+_ORDER = """asking_does_not_wait device_waits_for_a_stream event_makes_the_named_stream_wait
+    events_are_marks_of_their_own event_that_is_done_is_of_work_that_is host_waits_for_a_stream
+    event_recorded_again_marks_the_later_work
+    host_waits_for_the_stream_in_use queueing_does_not_wait replay_does_not_wait replay_is_in_the_current_stream
+    resolved_dependency_needs_no_wait step_does_not_wait synchronize_waits synchronize_waits_for_every_stream
+    synchronize_waits_for_its_device synchronized_device_needs_no_wait
+    work_after_an_exception_is_in_the_former_stream"""
+NEEDS_DEVICE_MEMORY = {f"asynchrony.{check}" for check in _ORDER.split()} | {
     "op_attention.released_workspace_is_free",
     "op_devices.step_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",

@@ -3,7 +3,7 @@
 """Devices and processes: wrong types, wrong indices, ignored arguments, contexts that are opened early."""
 
 import os
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,18 +58,16 @@ class SameDeviceIsNotSetAgain(GOOD_Accelerator):
 
 # --- fresh processes: contexts that are opened early, devices that are not visible, machines without one
 
-_FORKED = "processes.nothing_is_opened_before_the_first_use"
-_ONE = "processes.process_has_the_devices_that_it_is_shown[one]"
-_PROBE = "processes.probe_counts_what_the_process_has"
 
-
-class _WithContext(GOOD_Accelerator):
+@breaks("processes.nothing_is_opened_before_the_first_use", started="seen")
+class AskingOpensAContext(GOOD_Accelerator):
     """Its context belongs to the process that opened it."""
 
     _opened = 0
 
-    def open(self) -> None:
+    def is_available(self) -> bool:
         self._opened = self._opened or os.getpid()
+        return super().is_available()
 
     def device(self, device_index: int | None = None) -> Any:
         if self._opened not in (0, os.getpid()):
@@ -77,14 +75,7 @@ class _WithContext(GOOD_Accelerator):
         return super().device(device_index)
 
 
-@breaks(_FORKED, started="seen")
-class AskingOpensAContext(_WithContext):
-    def is_available(self) -> bool:
-        self.open()
-        return super().is_available()
-
-
-@breaks(_ONE, started="seen")
+@breaks("processes.process_has_the_devices_that_it_is_shown[one]", started="seen")
 class VisibleDevicesAreIgnored(GOOD_Accelerator):
     def device_count(self) -> int:
         return 2
@@ -93,46 +84,33 @@ class VisibleDevicesAreIgnored(GOOD_Accelerator):
         return True
 
 
-_LAZY = "processes.lazy_calls_come_with_the_first_use"
-_RANK = "processes.rank_uses_the_device_of_its_local_rank"
-_MEMORY = "processes.memory_that_is_used_first_is_not_available"
-
-
-class _Unready(GOOD_Accelerator):
+@breaks("processes.lazy_calls_come_with_the_first_use", started="seen")
+class EarlyLazyCallsAreDropped(GOOD_Accelerator):
     """Its runtime is initialized by synchronize()."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], Any]] = []
-        self.ready = False
+    ready = False
 
     def synchronize(self, device_index: int | None = None) -> None:
         super().synchronize(device_index)
         self.ready = True
-        while self.waiting:
-            self.waiting.pop()()
 
-
-@breaks(_LAZY, started="seen")
-class EarlyLazyCallsAreDropped(_Unready):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return callback() if self.ready else None
 
 
-def _rank(default: int) -> int:
-    return int(os.environ.get("RANK", default)) % 2
-
-
-@breaks(_RANK, started="seen")
+@breaks("processes.rank_uses_the_device_of_its_local_rank", started="seen")
 class CurrentDeviceIsTheRank(GOOD_Accelerator):
     def current_device(self) -> int:
-        return _rank(super().current_device())
+        return int(os.environ.get("RANK", super().current_device())) % 2
 
 
-@breaks(_MEMORY, started="seen")
+@breaks("processes.memory_that_is_used_first_is_not_available", started="seen")
 class EverythingIsAvailableAtFirst(GOOD_Accelerator):
     def available_memory(self, device_index: int | None = None) -> int:
         return self.total_memory(device_index)
+
+
+_PROBE = "processes.probe_counts_what_the_process_has"
 
 
 @breaks(*(f"{_PROBE}[{name}]" for name in ("absent", "none", "one")), started="seen")
@@ -142,23 +120,19 @@ def probe_counts_all_devices(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
 
 # --- what the checks of the probe notice: a variable that is said to be unset, a refusal that is not told
 
-_EVIDENCE = "probe"
 
-
-@breaks(f"{_EVIDENCE}.evidence_is_true_of_the_environment")
+@breaks("probe.evidence_is_true_of_the_environment")
 def variable_is_never_set(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """GOOD_VISIBLE_DEVICES, which the package names, is said to be unset even where it is."""
     said = Evidence(runtime=True, hardware=True, reason="all devices: GOOD_VISIBLE_DEVICES is not set")
     monkeypatch.setattr("accel_good.probe.evidence", lambda: said)
 
 
-@breaks(f"{_EVIDENCE}.confirmation_tells_of_lists_that_are_refused")
+@breaks("probe.confirmation_tells_of_lists_that_are_refused")
 class RefusalIsNotTold(GOOD_Accelerator):
     """Lists that do not ascend are refused, and confirm() does not say so of a variable that has one."""
 
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
+    def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
         if list(local_accelerator_ids) == [1, 0]:
             raise InvalidEnvironment(what="no order", found="1, 0", expected="0, 1", do="sort them")
         super().set_visible_devices_envs(current_env, local_accelerator_ids)

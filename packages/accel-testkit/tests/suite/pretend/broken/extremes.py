@@ -17,22 +17,19 @@ from accel_ops.op_builder import AsyncIOBuilder
 from broken import breaks
 from broken.ops import replaces
 
-_STEPS = "op_steps"
 _QUANTIZER = "op_quantizer_extremes"
-_NORMS = "op_norm_extremes"
 _FILES = "op_file_io"
-_FORMS = "op_file_io"
 
 
 @replaces(
-    "FusedLionBuilder", "multi_tensor_lion", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]"
+    "FusedLionBuilder", "multi_tensor_lion", "op_steps.gradient_that_is_not_finite_is_seen[FusedLionBuilder]"
 )
 def LionHidesNan(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_lion(chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)
 
 
 @replaces(
-    "FusedAdamBuilder", "multi_tensor_adam", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
+    "FusedAdamBuilder", "multi_tensor_adam", "op_steps.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
 )
 def AdamSetsTheFlag(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *rest)
@@ -40,11 +37,7 @@ def AdamSetsTheFlag(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> N
         flag.fill_(1)
 
 
-@replaces(
-    "QuantizerBuilder",
-    "dequantize",
-    "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]",
-)
+@replaces("QuantizerBuilder", "dequantize", "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]")
 def ResultsAreReused(op: Any, *arguments: Any) -> torch.Tensor:
     result = op.dequantize(*arguments)
     op.buffers = getattr(op, "buffers", {})
@@ -80,13 +73,15 @@ def RoundingIgnoresTheSeed(op: Any, *arguments: Any) -> Any:
     return op.ds_sr_quantize_fp32(*arguments)
 
 
-@replaces("InferenceBuilder", "rms_norm", f"{_NORMS}.large_activations_are_normed")
+@replaces("InferenceBuilder", "rms_norm", "op_norm_extremes.large_activations_are_normed")
 def NormsAreOfHalves(op: Any, x: torch.Tensor, gamma: torch.Tensor, eps: float) -> Any:
     op.rms_norm(x, gamma, eps)
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
 
 
-@replaces("InferenceCoreBuilder", "post_layer_norm", f"{_NORMS}.norms_may_be_written_over_their_inputs")
+@replaces(
+    "InferenceCoreBuilder", "post_layer_norm", "op_norm_extremes.norms_may_be_written_over_their_inputs"
+)
 def InputIsOverwritten(op: Any, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> None:
     out.copy_(x)
     op.post_layer_norm(out, out.clone(), y, *rest)
@@ -175,17 +170,6 @@ class Served(GOOD_Accelerator):
         return SimpleNamespace(**{**vars(op), **functions})
 
 
-for _class, *_checks in (
-    (_Truncating, "writes_leave_the_rest_of_a_file", "locked_tensors_can_be_transferred"),
-    (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
-    (_Silent, "requests_that_fail_say_so"),
-    (_OneSize, "handle_tells_what_it_was_given"),
-):
-    breaks(*(f"{_FILES}.{check}" for check in _checks), name=f"Files{_class.__name__}")(
-        type(f"Files{_class.__name__}", (Served,), {"handle": _class})
-    )
-
-
 def _what_fits(there: torch.Tensor, here: torch.Tensor) -> int:
     size = min(there.numel(), here.numel())
     there.view(-1)[:size] = here.reshape(-1)[:size]
@@ -195,9 +179,6 @@ def _what_fits(there: torch.Tensor, here: torch.Tensor) -> int:
 breaks(f"{_FILES}.functions_without_a_handle_transfer", name="MemcpyCopiesWhatFits")(
     type("MemcpyCopiesWhatFits", (Served,), {"functions": {"deepspeed_memcpy": _what_fits}})
 )
-
-
-# --- what the checks of file I/O's forms notice: strides that are not read, a file that is emptied, another offset
 
 
 class _AsItLies(Files):
@@ -237,12 +218,15 @@ class _GivingUp(Files):
         return count + len(waiting)
 
 
-for _class, _check in (
+for _class, *_checks in (
+    (_Truncating, "writes_leave_the_rest_of_a_file", "locked_tensors_can_be_transferred"),
+    (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
+    (_Silent, "requests_that_fail_say_so"),
+    (_OneSize, "handle_tells_what_it_was_given"),
     (_GivingUp, "error_ends_no_other_request"),
     (_AsItLies, "strides_are_transferred_or_refused"),
     (_Emptying, "nothing_is_transferred_of_empty_tensors"),
     (_ComparedAtTheStart, "transfers_may_be_compared_afterwards"),
 ):
-    breaks(f"{_FORMS}.{_check}", name=f"Files{_class.__name__}")(
-        type(f"Files{_class.__name__}", (Served,), {"handle": _class})
-    )
+    _kind = type(f"Files{_class.__name__}", (Served,), {"handle": _class})
+    breaks(*(f"{_FILES}.{check}" for check in _checks), name=_kind.__name__)(_kind)

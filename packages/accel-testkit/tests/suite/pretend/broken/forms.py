@@ -3,7 +3,6 @@
 """Forms of an op's arguments: strides, sizes, refusals, orders in memory."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,30 +79,17 @@ def RefusalsAreVague(op: Any, *arguments: Any) -> Any:
         ) from error
 
 
-def _told(change: Callable[[list[Any]], None]) -> Callable[..., Any]:
-    def softmax_context(op: Any, *arguments: Any) -> Any:
-        given = list(arguments)
-        change(given)
-        return op.softmax_context_fp32(*given)
-
-    return softmax_context
+@replaces("InferenceBuilder", "softmax_context_fp32", "op_inference_forms.masks_of_every_form_hide_alike")
+def MasksAreInverted(op: Any, rows: torch.Tensor, mask: torch.Tensor, *rest: Any) -> Any:
+    return op.softmax_context_fp32(rows, ~mask if mask.dtype == torch.bool else mask, *rest)
 
 
-def _inverted_mask(given: list[Any]) -> None:
-    given[1] = ~given[1] if given[1].dtype == torch.bool else given[1]
-
-
-def _one_group(given: list[Any]) -> None:
-    given[6] = given[6] or 1
-
-
-for _name, _check, _change in (
-    ("MasksAreInverted", "masks_of_every_form_hide_alike", _inverted_mask),
-    ("NoGroupsAreOne", "cache_takes_other_batches", _one_group),
-):
-    register_calls(
-        "InferenceBuilder", _name, f"op_inference_forms.{_check}", softmax_context_fp32=_told(_change)
-    )
+register_calls(
+    "InferenceBuilder",
+    "NoGroupsAreOne",
+    "op_inference_forms.cache_takes_other_batches",
+    softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:6], a[6] or 1, *a[7:]),
+)
 breaks("op_routes.reasons_are_whole[FusedLionBuilder]", name="ReasonIsUnfinished")(
     with_builder("FusedLionBuilder", compatibility=lambda self: (True, "torch.ops."))
 )
@@ -134,10 +120,8 @@ def runtime_is_there_without_torch(site: Site, monkeypatch: Any) -> None:
     site.edit("probe.py", 'module_exists("torch")', 'module_exists("json")')
 
 
-class _Comm:
-    """What DeepSpeed calls of `deepspeed_ccl_comm`, on torch.distributed."""
-
-    wrong = ""
+class _SumsOnly:
+    """What DeepSpeed calls of `deepspeed_ccl_comm`, on torch.distributed; whatever the operation, it is a sum."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[int, ...], Any] = {}
@@ -157,7 +141,7 @@ class _Comm:
         self.groups[tuple(ranks)] = dist.new_group(list(ranks), use_local_synchronization=True)
 
     def get_rank(self, group: Any = None) -> int:
-        return 0 if self.wrong == "rank" else dist.get_rank()
+        return dist.get_rank()
 
     def get_world_size(self, group: Any = None) -> int:
         return dist.get_world_size()
@@ -166,8 +150,7 @@ class _Comm:
         dist.broadcast(tensor, ranks[source], group=self.groups[tuple(ranks)])
 
     def all_reduce(self, tensor: Any, op: Any, ranks: Any, async_op: bool) -> None:
-        name = "SUM" if self.wrong == "operation" else str(op).rpartition(".")[2]
-        dist.all_reduce(tensor, getattr(dist.ReduceOp, name), group=self.groups[tuple(ranks)])
+        dist.all_reduce(tensor, dist.ReduceOp.SUM, group=self.groups[tuple(ranks)])
 
     def all_reduce_caching(self, tensor: Any, op: Any, match: str, ranks: Any, async_op: bool) -> None:
         self.all_reduce(tensor, op, ranks, async_op)
@@ -179,22 +162,12 @@ class _Comm:
         dist.barrier(group=self.groups[tuple(ranks)])
 
 
-class _CommOfOperations(_Comm):
-    wrong = "operation"
-
-
-class _WithComm(GOOD_Accelerator):
-    comm: type[_Comm]
-
+@breaks("collectives.communication_op_is_that_of_its_groups", started="of_the_ops")
+class OperationIsASum(GOOD_Accelerator):
     def get_op_builder(self, class_name: str) -> Any:
         if class_name != "CCLCommBuilder":
             return super().get_op_builder(class_name)
-        return type("CCLCommBuilder", (), {"NAME": "deepspeed_ccl_comm", "load": lambda builder: self.comm()})
-
-
-@breaks("collectives.communication_op_is_that_of_its_groups", started="of_the_ops")
-class OperationIsASum(_WithComm):
-    comm = _CommOfOperations
+        return type("CCLCommBuilder", (), {"NAME": "deepspeed_ccl_comm", "load": lambda builder: _SumsOnly()})
 
 
 # --- what the checks of orders in memory and of sizes of numbers notice: data_ptr() of anything, a floor, a full table

@@ -13,10 +13,7 @@ from broken import breaks
 from broken.ops import register_calls, replaces, with_builder
 
 _FORM = "op_steps.every_form_is_stepped"
-_SETTINGS = "op_devices.op_leaves_settings"
 _NOTHING = "op_steps.nothing_comes_of_nothing"
-_LEAVES = "op_devices.op_leaves_device_and_streams"
-_COMPUTES = "op_devices.op_computes_where_its_tensors_are"
 
 
 # --- what the checks of precision and of an op's names notice: early rounding, functions nobody wrote
@@ -80,7 +77,7 @@ def GateIsRounded(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tenso
 # --- what the checks of settings and of zeros notice: what an op leaves behind, and what it takes for nothing
 
 
-@replaces("CPULionBuilder", "lion_update", f"{_SETTINGS}[CPULionBuilder]")
+@replaces("CPULionBuilder", "lion_update", "op_devices.op_leaves_settings[CPULionBuilder]")
 def LionSetsThreads(op: Any, *arguments: Any) -> Any:
     torch.set_num_threads(torch.get_num_threads() % 2 + 1)
     return op.lion_update(*arguments)
@@ -116,14 +113,16 @@ class ChosenStreamsCapture(GOOD_Accelerator):
 # --- what the checks of ops and devices notice: another device or stream left current, one device alone computed on
 
 
-@replaces("FusedLambBuilder", "lamb", f"{_LEAVES}[FusedLambBuilder]")
+@replaces("FusedLambBuilder", "lamb", "op_devices.op_leaves_device_and_streams[FusedLambBuilder]")
 def LambLeavesAnotherStream(op: Any, *arguments: Any) -> Any:
     streams = TheRuntime.now.streams
     streams.current[1] = streams.default[1]
     return op.lamb(*arguments)
 
 
-@replaces("FusedLionBuilder", "multi_tensor_lion", f"{_COMPUTES}[FusedLionBuilder]")
+@replaces(
+    "FusedLionBuilder", "multi_tensor_lion", "op_devices.op_computes_where_its_tensors_are[FusedLionBuilder]"
+)
 def LionStepsOnDevice0(op: Any, *arguments: Any) -> None:
     if TheRuntime.now.index == 0:
         op.multi_tensor_lion(*arguments)

@@ -173,26 +173,20 @@ metadata("runtime_is_required", "", "Requires-Dist: torch-good>=2\n")
 metadata("torch_is_pinned", "torch>=2.5", "torch==2.13.0")
 
 
-def evidence(name: str, *fails: str, **changes: Any) -> None:
-    """Register a probe whose evidence has other fields."""
-    good = Evidence(runtime=True, hardware=True, reason="the devices are pretended")
-    patched(
-        name,
-        *fails,
-        patch=lambda site, monkeypatch: monkeypatch.setattr(
-            f"{_PROBE}.evidence", lambda: replace(good, **changes)
-        ),
-    )
+def replaced(name: str, fails: str, target: str, value: Any) -> None:
+    """Register a package in which a name has another value."""
+    patched(name, fails, patch=lambda site, monkeypatch: monkeypatch.setattr(target, value))
 
 
-evidence(
-    "evidence_is_speechless",
-    "probe.evidence_is_evidence probe.evidence_is_true_of_the_environment",
-    reason="",
-)
-evidence(
-    "evidence_is_blind", "probe.evidence_sees_the_device", hardware=False, reason="no device file dev/good0"
-)
+for _name, _fails, _evidence in (
+    ("evidence_is_speechless", "probe.evidence_is_evidence", Evidence(True, True, "")),
+    (
+        "evidence_is_blind",
+        "probe.evidence_sees_the_device",
+        Evidence(True, False, "no device file dev/good0"),
+    ),
+):
+    replaced(_name, _fails, f"{_PROBE}.evidence", lambda answer=_evidence: answer)
 
 
 def before_evidence(name: str, fails: str, action: Callable[[int], Any]) -> None:
@@ -223,23 +217,17 @@ before_evidence(
     "probe.evidence_leaves_no_trace",
     lambda count: print("looking for devices", file=sys.stderr),
 )
-for _name, _answer in {
+for _name, _confirmation in {
     "confirmation_miscounts": Confirmation(8, "eight devices are pretended"),
     "confirmation_is_speechless": Confirmation(2, "ok"),
 }.items():
-    patched(
-        _name,
-        "probe.confirmation_counts_the_devices",
-        patch=lambda site, monkeypatch, answer=_answer: monkeypatch.setattr(
-            f"{_PROBE}.confirm", lambda: answer
-        ),
-    )
-patched(
+    _counts = "probe.confirmation_counts_the_devices"
+    replaced(_name, _counts, f"{_PROBE}.confirm", lambda answer=_confirmation: answer)
+replaced(
     "source_is_not_installed",
     "package.sources_are_installed",
-    patch=lambda site, monkeypatch: monkeypatch.setattr(
-        "accel_good.op_builder.optimizers.FusedAdamBuilder.sources", lambda self: ["csrc/adam.c"]
-    ),
+    "accel_good.op_builder.optimizers.FusedAdamBuilder.sources",
+    lambda self: ["csrc/adam.c"],
 )
 patched(
     "source_is_built_for_one_machine",

@@ -8,21 +8,16 @@ import torch
 
 from broken.ops import replaces
 
-_ROUNDED = "op_quantizer.integers_are_rounded_to_nearest"
-_SENT = "op_quantizer.groups_are_sent_to_their_devices"
-_VISIBLE = "op_quantizer.overflow_stays_visible"
-_FED_BACK = "op_quantizer_functions.errors_are_fed_back"  # it takes its integers from `quantize`
 _OTHERS = "op_quantizer_functions"
-_EVOFORMER = "op_evoformer.every_form_is_right"
-_TOKENS = "op_plain.tokens_are_kept_and_put_back"
-_EIGHT = "op_fp_quantizer.numbers_come_back"
 _PARTS = "op_fp_quantizer.chosen_parts_have_any_number_of_groups"
-_STRIDES = "op_results.any_argument_may_have_strides"
-_CODES = "op_fp_quantizer.codes_are_the_format_s_numbers"
 _SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
 
 
-@replaces("QuantizerBuilder", "quantize", _VISIBLE, "op_quantizer_extremes.sums_pass_overflows_on")
+@replaces(
+    "QuantizerBuilder",
+    "quantize",
+    "op_quantizer.overflow_stays_visible op_quantizer_extremes.sums_pass_overflows_on",
+)
 def QuantizerHidesOverflow(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
     return op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *arguments)
 
@@ -30,7 +25,7 @@ def QuantizerHidesOverflow(op: Any, values: torch.Tensor, *arguments: Any) -> An
 @replaces(
     "QuantizerBuilder",
     "swizzle_quant",
-    _SENT,
+    "op_quantizer.groups_are_sent_to_their_devices",
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
 )
 def GroupsStayInOrder(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int, *order: int) -> Any:
@@ -41,8 +36,8 @@ def GroupsStayInOrder(op: Any, values: torch.Tensor, groups: int, bits: int, kin
 @replaces(
     "QuantizerBuilder",
     "quantize",
-    _ROUNDED,
-    _FED_BACK,
+    "op_quantizer.integers_are_rounded_to_nearest",
+    f"{_OTHERS}.errors_are_fed_back",  # it takes its integers from `quantize`
     "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
 )
 def StepIsBetween(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
@@ -112,19 +107,19 @@ def SumsAreNotRounded(op: Any, values: torch.Tensor, error: torch.Tensor, *rest:
 # --- what the checks of ops in plain torch notice: a forgotten bias, another order, truncation, bits the other way
 
 
-@replaces("EvoformerAttnBuilder", "attention_bwd", _EVOFORMER)
+@replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")
 def GradientsAreNotScaled(op: Any, *arguments: Any) -> None:
     op.attention_bwd(*arguments)
     arguments[9].mul_(arguments[1].shape[-1] ** 0.5)
 
 
-@replaces("RandomLTDBuilder", "token_gather", _TOKENS)
+@replaces("RandomLTDBuilder", "token_gather", "op_plain.tokens_are_kept_and_put_back")
 def FirstTokensAreKept(op: Any, rows: torch.Tensor, index: torch.Tensor, batch_first: bool) -> Any:
     first = torch.arange(index.shape[1], dtype=index.dtype, device=index.device)
     return op.token_gather(rows, first.expand_as(index), batch_first)
 
 
-@replaces("FPQuantizerBuilder", "quantize", _EIGHT)
+@replaces("FPQuantizerBuilder", "quantize", "op_fp_quantizer.numbers_come_back")
 def ExponentsAreTruncated(op: Any, out: Any, val: torch.Tensor, *rest: Any) -> Any:
     step = val.abs().amax() / 480
     return op.quantize(out, val - val.sign() * step * 16, *rest)
@@ -138,7 +133,7 @@ def FirstPartsAreChosen(op: Any, val: torch.Tensor, data: Any, indexes: torch.Te
 # --- what the checks of results and of fp_quantizer's codes notice: shared memory, strides, halves that go up
 
 
-@replaces("RandomLTDBuilder", "mask_gather_gpt", f"{_STRIDES}[RandomLTDBuilder]")
+@replaces("RandomLTDBuilder", "mask_gather_gpt", "op_results.any_argument_may_have_strides[RandomLTDBuilder]")
 def MasksAreReadAsTheyLie(op: Any, mask: torch.Tensor, length: int) -> Any:
     return op.mask_gather_gpt(mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)
 
@@ -146,7 +141,7 @@ def MasksAreReadAsTheyLie(op: Any, mask: torch.Tensor, length: int) -> Any:
 @replaces(
     "FPQuantizerBuilder",
     "quantize",
-    _CODES,
+    "op_fp_quantizer.codes_are_the_format_s_numbers",
     "op_fp_quantizer.shapes_and_types_are_taken",
     "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
 )

@@ -4,7 +4,6 @@
 
 import itertools
 import os
-from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,34 +26,31 @@ def _nothing(*args: Any, **kwargs: Any) -> Any:
     return _Done() if kwargs.get("async_op") else None
 
 
-def _without(*names: str) -> type[GOOD_Accelerator]:
-    """A class whose runtime replaces operations of torch.distributed in the ranks, as some runtimes do."""
+class _Without(GOOD_Accelerator):
+    """Its runtime replaces operations of torch.distributed in the ranks, as some runtimes do."""
 
-    class Deaf(GOOD_Accelerator):
-        def __init__(self) -> None:
-            super().__init__()
-            if "RANK" in os.environ:
-                for name in names:
-                    setattr(dist, name, _nothing)
+    operations: tuple[str, ...]
 
-    return Deaf
+    def __init__(self) -> None:
+        super().__init__()
+        for name in self.operations if "RANK" in os.environ else ():
+            setattr(dist, name, _nothing)
 
 
-def _register(variant: str, operations: tuple[str, ...], *fails: str) -> None:
-    kind = _without(*operations)
-    kind.__name__ = kind.__qualname__ = variant
-    globals()[variant] = kind  # the ranks find it by its dotted name
-    breaks(*(f"collectives.{check}" for check in fails), started="answers", name=variant)(kind)
+_MOVES = "collectives.operation_moves_data"
 
 
-_register(
-    "CollectiveIsNotReduced",
-    ("all_reduce",),
-    "all_reduce_sums",
-    "operation_moves_data[all_reduce_max]",
-    "operation_moves_data[asynchronous_all_reduce]",
+@breaks(
+    f"collectives.all_reduce_sums {_MOVES}[all_reduce_max] {_MOVES}[asynchronous_all_reduce]",
+    started="answers",
 )
-_register("BarrierLetsThrough", ("barrier",), "barrier_holds_back")
+class CollectiveIsNotReduced(_Without):
+    operations = ("all_reduce",)
+
+
+@breaks("collectives.barrier_holds_back", started="answers")
+class BarrierLetsThrough(_Without):
+    operations = ("barrier",)
 
 
 @breaks("collectives.gloo_takes_device_tensors", started="answers")
@@ -101,12 +97,9 @@ class RanksShareADevice(GOOD_Accelerator):
         pass
 
 
-_TRAINING = "training.losses_are_those_of_plain_torch"
-
-
 @breaks("training.two_ranks_train_like_one", started="pair")
-class GradientsAreNotReduced(_without("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor")):  # type: ignore[misc]
-    pass
+class GradientsAreNotReduced(_Without):
+    operations = ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor")
 
 
 @breaks("training.bfloat16_trains", started="alone")
@@ -115,7 +108,10 @@ class EngineHasNoBfloat16(GOOD_Accelerator):
         return False
 
 
-@breaks(_TRAINING, "training.bfloat16_trains training.training_goes_on_from_a_checkpoint", started="alone")
+@breaks(
+    "training.losses_are_those_of_plain_torch training.bfloat16_trains training.training_goes_on_from_a_checkpoint",
+    started="alone",
+)
 class EngineIsElsewhere(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> torch.device:
         return torch.device("meta")
@@ -134,13 +130,9 @@ def deepspeed_trains_on_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
 # --- ranges, environment, torch.compile: refused arguments, borrowed variables, things left behind
 
 _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
-
-
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
 answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
-
-
 _GIVEN = "environment.visible_devices_are_the_ids_given"
 
 
@@ -148,9 +140,7 @@ _GIVEN = "environment.visible_devices_are_the_ids_given"
 class VisibleDevicesAreThoseOfThisProcess(GOOD_Accelerator):
     """It takes the ids for places in what the process itself is shown."""
 
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
+    def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
         shown = os.environ.get("GOOD_VISIBLE_DEVICES", "").split(",")
         ids = [shown[int(i) % len(shown)] if str(i).isdigit() else "?" for i in local_accelerator_ids]
         super().set_visible_devices_envs(current_env, ids if shown != [""] else local_accelerator_ids)
@@ -162,9 +152,7 @@ class VisibleDevicesAreThoseOfThisProcess(GOOD_Accelerator):
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 class VisibleDevicesLeak(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
+    def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
         super().set_visible_devices_envs(current_env, local_accelerator_ids)
         super().set_visible_devices_envs(os.environ, local_accelerator_ids)
 

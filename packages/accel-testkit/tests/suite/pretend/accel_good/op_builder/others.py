@@ -16,19 +16,10 @@ from accel_ops.plain import EvoformerAttnBuilder, PackbitsBuilder, RandomLTDBuil
 from accel_ops.quantizer import QuantizerBuilder
 
 __all__ = [
-    "EvoformerAttnBuilder",
-    "FPQuantizerBuilder",
-    "FusedLambBuilder",
-    "FusedLionBuilder",
-    "InferenceBuilder",
-    "InferenceCoreBuilder",
-    "PackbitsBuilder",
-    "PinMemoryBuilder",
-    "QuantizerBuilder",
-    "RandomLTDBuilder",
-    "SpatialInferenceBuilder",
-    "UtilsBuilder",
-]
+    "EvoformerAttnBuilder", "FPQuantizerBuilder", "FusedLambBuilder", "FusedLionBuilder", "InferenceBuilder",
+    "InferenceCoreBuilder", "PackbitsBuilder", "PinMemoryBuilder", "QuantizerBuilder", "RandomLTDBuilder",
+    "SpatialInferenceBuilder", "UtilsBuilder",
+]  # fmt: skip
 
 _LOCKED: dict[int, torch.Tensor] = {}
 
