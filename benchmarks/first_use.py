@@ -24,7 +24,8 @@ from benchmarks import results
 _RUN = """
 import time, warnings
 warnings.simplefilter("ignore")
-import cpuinfo, torch, deepspeed
+import torch, deepspeed
+from cpuinfo import cpuinfo as inner
 model = torch.nn.Linear(1000, 1000)
 config = {{
     "train_batch_size": 1,
@@ -33,14 +34,14 @@ config = {{
     "zero_force_ds_cpu_optimizer": False,
 }}
 asked = 0.0
-ask = cpuinfo.get_cpu_info
+ask = inner.get_cpu_info_json  # what takes the time; the bridge looks at who calls get_cpu_info
 def timed():
     global asked
     began = time.perf_counter()
     answer = ask()
     asked += time.perf_counter() - began
     return answer
-cpuinfo.get_cpu_info = timed
+inner.get_cpu_info_json = timed
 began = time.perf_counter()
 engine, *_ = deepspeed.initialize(model=model, config=config)
 engine.backward(engine(torch.rand(1, 1000)).sum())
