@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -44,50 +43,31 @@ for folder in sys.argv[1:]:
 """
 
 
-class Case(NamedTuple):
-    """Fake bindings: the module's source, the version of the installed distribution; None for neither."""
-
-    source: str | None
-    installed: str | None
-    backend: str
-    reason: str
-
-
+# Fake bindings: the module's source, the version of the installed distribution (None for neither), backend and reason.
 CASES = {
-    "working": Case(
-        f"__version__ = '{MINOR}.100+cpu'\n{REGISTER}", f"{MINOR}.100+cpu", "ccl", "serves this torch"
-    ),
-    "working-without-versions": Case(REGISTER, None, "ccl", "serves this torch"),
-    "absent": Case(None, None, "shm", "not installed"),
-    "import-error": Case(
-        "raise ImportError('libccl.so.1: no such file')", None, "shm", "ImportError: libccl.so.1"
-    ),
-    "os-error": Case("raise OSError('bad library')", None, "shm", "OSError: bad library"),
-    "system-exit": Case("raise SystemExit(127)", None, "shm", "SystemExit: 127"),
-    "fails-after-registering": Case(f"{REGISTER}\nraise RuntimeError('late')", None, "shm", "late"),
-    "registers-nothing": Case(f"__version__ = '{MINOR}.0'", None, "shm", "registers no backend named ccl"),
-    "other-distribution": Case("print('imported')", "1.13.100", "shm", "1.13.100 is built for another torch"),
-    "other-module": Case(
-        f"__version__ = '1.13.0'\n{REGISTER}", None, "shm", "1.13.0 is built for another torch"
-    ),
-    "for-another-device": Case(
-        REGISTER.replace("['cpu']", "['xpu']").replace('["cpu"]', '["xpu"]'),
-        None,
-        "shm",
-        "for xpu, not for cpu",
-    ),
-    "unreadable-version": Case(f"__version__ = 'nightly'\n{REGISTER}", None, "shm", "nightly"),
-}
+    "working": (f"__version__ = '{MINOR}.100+cpu'\n{REGISTER}", f"{MINOR}.100+cpu", "ccl", "serves this torch"),
+    "working-without-versions": (REGISTER, None, "ccl", "serves this torch"),
+    "absent": (None, None, "shm", "not installed"),
+    "import-error": ("raise ImportError('libccl.so.1: no such file')", None, "shm", "ImportError: libccl.so.1"),
+    "os-error": ("raise OSError('bad library')", None, "shm", "OSError: bad library"),
+    "system-exit": ("raise SystemExit(127)", None, "shm", "SystemExit: 127"),
+    "fails-after-registering": (f"{REGISTER}\nraise RuntimeError('late')", None, "shm", "late"),
+    "registers-nothing": (f"__version__ = '{MINOR}.0'", None, "shm", "registers no backend named ccl"),
+    "other-distribution": ("print('imported')", "1.13.100", "shm", "1.13.100 is built for another torch"),
+    "other-module": (f"__version__ = '1.13.0'\n{REGISTER}", None, "shm", "1.13.0 is built for another torch"),
+    "for-another-device": (REGISTER.replace("cpu", "xpu"), None, "shm", "for xpu, not for cpu"),
+    "unreadable-version": (f"__version__ = 'nightly'\n{REGISTER}", None, "shm", "nightly"),
+}  # fmt: skip
 
 
-def install(case: Case, folder: Path) -> None:
+def install(source: str | None, installed: str | None, folder: Path) -> None:
     folder.mkdir()
-    if case.source is not None:
-        (folder / "oneccl_bindings_for_pytorch.py").write_text(case.source)
-    if case.installed is not None:
-        record = folder / f"oneccl_bind_pt-{case.installed}.dist-info"
+    if source is not None:
+        (folder / "oneccl_bindings_for_pytorch.py").write_text(source)
+    if installed is not None:
+        record = folder / f"oneccl_bind_pt-{installed}.dist-info"
         record.mkdir()
-        text = f"Metadata-Version: 2.1\nName: oneccl-bind-pt\nVersion: {case.installed}\n"
+        text = f"Metadata-Version: 2.1\nName: oneccl-bind-pt\nVersion: {installed}\n"
         (record / "METADATA").write_text(text)
 
 
@@ -95,8 +75,8 @@ def install(case: Case, folder: Path) -> None:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What a fresh process chooses in each case; nothing but the answers may be printed."""
     root = tmp_path_factory.mktemp("bindings")
-    for name, case in CASES.items():
-        install(case, root / name)
+    for name, (source, installed, *_) in CASES.items():
+        install(source, installed, root / name)
     done = subprocess.run(
         [sys.executable, "-c", ASK_EACH, *(str(root / name) for name in CASES)],
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
@@ -111,9 +91,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_backend_and_the_reason(answers: dict[str, list[str]], name: str) -> None:
-    backend, reason = answers[name]
-    assert backend == CASES[name].backend
-    assert CASES[name].reason in reason
+    (backend, reason), (*_, wanted, why) = answers[name], CASES[name]
+    assert backend == wanted
+    assert why in reason
     assert "oneccl_bindings_for_pytorch" in reason
 
 

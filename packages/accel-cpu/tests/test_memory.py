@@ -25,14 +25,8 @@ def spike(size: int) -> None:
 @pytest.mark.parametrize("index", [None, 0])
 def test_figures_are_bytes_of_this_process(cpu: CPU_Accelerator, index: int | None) -> None:
     assert abs(cpu.memory_allocated(index) - psutil.Process().memory_info().rss) < SLACK
-    names = ("allocated", "cached", "reserved")
-    figures = [getattr(cpu, f"{kind}{name}")(index) for kind in ("memory_", "max_memory_") for name in names]
-    assert all(type(figure) is int and MIB < figure < cpu.total_memory(index) for figure in figures)
     assert MIB < cpu.available_memory(index) < cpu.total_memory(index)
     assert abs(cpu.max_mem - cpu.max_memory_allocated()) < SLACK
-    stats = cpu.memory_stats()
-    for kind in ("allocated_bytes", "reserved_bytes"):
-        assert stats[f"{kind}.all.peak"] >= stats[f"{kind}.all.current"] > 0
 
 
 @pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="no high-water mark in this system")
@@ -96,63 +90,38 @@ def test_a_lower_limit_of_the_control_group_rules(
     assert 0 < cpu.available_memory() <= (min(machine, limit.free) if limit else machine)
 
 
-V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
+def v2(folder: str, most: str, used: str, **more: str) -> dict[str, str]:
+    files = {"max": most, "current": used, **more}
+    return {f"sys/fs/cgroup/{folder}/memory.{name}": text for name, text in files.items()}
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "limit"),
-    [
-        pytest.param(
-            "0::/job/step",
-            {
-                f"{V2}/job/step/memory.max": "1000",
-                f"{V2}/job/step/memory.current": "700",
-                f"{V2}/job/step/memory.stat": "anon 500\ninactive_file 200",
-            },
-            Limit(1000, 500),
-            id="version 2",
-        ),
-        pytest.param(
-            "0::/job/step",
-            {
-                f"{V2}/job/step/memory.max": "5000",
-                f"{V2}/job/step/memory.current": "100",
-                f"{V2}/job/memory.max": "2000",
-                f"{V2}/job/memory.current": "1900",
-            },
-            Limit(2000, 100),
-            id="the tightest ancestor",
-        ),
-        pytest.param(
-            "5:cpuset:/\n4:cpu,memory:/docker/ab\n0::/",
-            {
-                f"{V1}/docker/ab/memory.limit_in_bytes": "1000",
-                f"{V1}/docker/ab/memory.usage_in_bytes": "900",
-                f"{V1}/docker/ab/memory.stat": "inactive_file 1\ntotal_inactive_file 50",
-                f"{V1}/memory.limit_in_bytes": "9223372036854771712",
-                f"{V1}/memory.usage_in_bytes": "100000",
-            },
-            Limit(1000, 150),
-            id="version 1",
-        ),
-        pytest.param(
-            "4:memory:/docker/ab",
-            {f"{V1}/memory.limit_in_bytes": "1000", f"{V1}/memory.usage_in_bytes": "400"},
-            Limit(1000, 600),
-            id="a container, whose group's name is from outside",
-        ),
-        pytest.param(
-            "0::/",
-            {f"{V2}/memory.max": "10", f"{V2}/memory.current": "12"},
-            Limit(10, 0),
-            id="usage above the limit",
-        ),
-        pytest.param("", {}, None, id="no group"),
-        pytest.param("0::/job", {}, None, id="no files"),
-        pytest.param("0::/", {f"{V2}/memory.max": "max", f"{V2}/memory.current": "7"}, None, id="no limit"),
-        pytest.param("not a control group", {f"{V2}/memory.max": "7"}, None, id="another format"),
-    ],
-)
+def v1(folder: str, most: str, used: str, **more: str) -> dict[str, str]:
+    files = {"limit_in_bytes": most, "usage_in_bytes": used, **more}
+    return {f"sys/fs/cgroup/memory/{folder}/memory.{name}": text for name, text in files.items()}
+
+
+#: The groups of this process, their files, and the limit.
+LIMITS: dict[str, tuple[str, dict[str, str], Limit | None]] = {
+    "version 2": ("0::/job/step", v2("job/step", "1000", "700", stat="anon 500\ninactive_file 200"), Limit(1000, 500)),
+    "the tightest ancestor": (
+        "0::/job/step", v2("job/step", "5000", "100") | v2("job", "2000", "1900"), Limit(2000, 100),
+    ),
+    "version 1": (
+        "5:cpuset:/\n4:cpu,memory:/docker/ab\n0::/",
+        v1("docker/ab", "1000", "900", stat="inactive_file 1\ntotal_inactive_file 50")
+        | v1("", "9223372036854771712", "100000"),
+        Limit(1000, 150),
+    ),
+    "a container, whose group's name is from outside": ("4:memory:/docker/ab", v1("", "1000", "400"), Limit(1000, 600)),
+    "usage above the limit": ("0::/", v2("", "10", "12"), Limit(10, 0)),
+    "no group": ("", {}, None),
+    "no files": ("0::/job", {}, None),
+    "no limit": ("0::/", v2("", "max", "7"), None),
+    "another format": ("not a control group", v2("", "7", "0"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("groups", "files", "limit"), LIMITS.values(), ids=LIMITS)
 def test_the_limit_of_a_control_group(
     groups: str, files: dict[str, str], limit: Limit | None, tmp_path: Path
 ) -> None:
@@ -162,8 +131,3 @@ def test_the_limit_of_a_control_group(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     assert memory.group_limit(tmp_path) == limit
-
-
-def test_this_machine_can_be_asked() -> None:
-    here = memory.group_limit()
-    assert here is None or 0 <= here.free <= here.limit

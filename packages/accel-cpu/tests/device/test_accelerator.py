@@ -7,16 +7,12 @@ The conformance suite has what holds for every accelerator.
 
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
 import accel_cpu
-from accel_core import cascade
-from accel_core.vendor import ENTRY_POINT_GROUP, Collectives
-from accel_cpu import backends
 from accel_cpu.accelerator import CPU_Accelerator
 from accel_cpu.vendor import VENDOR
 from shared.topologies import build
@@ -27,15 +23,6 @@ def test_the_package_exports_the_class_and_the_registration_of_its_backend() -> 
     assert accel_cpu.__all__ == ["CPU_Accelerator", "register_backend"]
     with pytest.raises(AttributeError, match="no attribute 'GPU_Accelerator'"):
         _ = accel_cpu.GPU_Accelerator
-
-
-def test_the_entry_point_leads_to_the_record_which_is_the_cascade_s_row() -> None:
-    points = metadata.entry_points(group=ENTRY_POINT_GROUP, name="cpu")
-    assert [point.load() for point in points] == [VENDOR]
-    assert VENDOR.version == metadata.version("accel-cpu")
-    (row,) = cascade.entries("cpu")
-    assert (VENDOR.key, VENDOR.priority, VENDOR.distribution) == (row.key, row.priority, row.distribution)
-    assert VENDOR.accelerator.endswith(f":{row.class_name}")
 
 
 def test_evidence_and_count_import_no_torch() -> None:
@@ -109,13 +96,6 @@ def test_fp16_is_what_onednn_says_as_a_bool(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", ask, raising=False)
     assert cpu.is_fp16_supported() is (answer is True)
     assert (torch.float16 in cpu.supported_dtypes()) is (answer is True)
-
-
-def test_the_collectives_are_chosen_at_the_first_call(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backends, "choose", lambda: Collectives("ccl", "pretend"))
-    assert cpu.communication_backend_name() == "ccl"
 
 
 def test_what_launchers_are_told(cpu: CPU_Accelerator) -> None:

@@ -31,7 +31,6 @@ def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.L
     values = jobs.values(shm_random.calls, ranks, seed, count, largest, limit=limit)
     done = sum(values, Counter[str]())
     assert sum(done.values()) - done["as gloo"] == count
-    print(ranks, "ranks:", *sorted(done.items()))
     return done
 
 

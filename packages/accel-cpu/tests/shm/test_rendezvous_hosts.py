@@ -76,16 +76,23 @@ def test_a_dev_shm_of_1_mib_or_none_makes_no_difference(store: str, change: str)
         assert report == {"reason": "shared memory of 2 processes", "sums": [3.0] * 4, "names": []}
 
 
-def test_ranks_in_different_containers_use_gloo(store: str) -> None:
-    container = ["unshare", "-m", "--ipc", "--pid", "--fork", "--mount-proc"]
-    for report in _run(store, [-1, -1], [], container):
-        assert report["reason"] == "the ranks are in different containers"
-        assert report["sums"] == [3.0] * 4
+CONTAINER = ("unshare", "-m", "--ipc", "--pid", "--fork", "--mount-proc")
 
 
-def test_ranks_of_different_users_use_gloo(store: str) -> None:
-    for report in _run(store, [-1, NOBODY], [], []):
-        assert report["reason"] == "the ranks belong to different users"
+@pytest.mark.parametrize(
+    ("user", "wrap", "reason"),
+    [
+        (-1, CONTAINER, "the ranks are in different containers"),
+        (NOBODY, (), "the ranks belong to different users"),
+    ],
+    ids=["containers", "users"],
+)
+def test_ranks_that_cannot_share_memory_use_gloo(
+    store: str, user: int, wrap: Sequence[str], reason: str
+) -> None:
+    for report in _run(store, [-1, user], [], wrap):
+        assert report["reason"] == reason
+        assert report["sums"] == [3.0 + max(user, 0)] * 4
 
 
 def test_jobs_of_two_users_at_once_share_nothing(store: str, tmp_path: Path) -> None:
