@@ -30,35 +30,25 @@ for _ in range(2):
 """
 
 
-def _run(address: str, listens: str) -> list[str]:
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("", 0))  # nobody else gets the port; torch binds it, as nobody listens
-        variables = {
-            "MASTER_ADDR": address,
-            "MASTER_PORT": str(held.getsockname()[1]),
-            "RANK": "0",
-            "WORLD_SIZE": "1",
-            env.STORE_ADDRESS.name: listens,
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", _RANK],
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
 @pytest.mark.parametrize(
     ("address", "listens", "reached"),
     [("127.0.0.1", "127.0.0.1", "False"), ("localhost", "localhost", "False"), ("127.0.0.1", "", "True")],
 )
 def test_rank_0s_store_listens_where_the_plan_says(address: str, listens: str, reached: str) -> None:
-    assert _run(address, listens) == [reached] * 2
+    variables = {"MASTER_ADDR": address, env.STORE_ADDRESS.name: listens, "RANK": "0", "WORLD_SIZE": "1"}
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))  # nobody else gets the port; torch binds it, as nobody listens
+        variables["MASTER_PORT"] = str(held.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-c", _RANK],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [reached] * 2
 
 
 def test_an_address_that_is_not_of_this_host_is_left_to_torch() -> None:

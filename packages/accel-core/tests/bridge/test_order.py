@@ -188,19 +188,6 @@ def test_core_imports_deepspeed_for_it_once_and_makes_one_object(children: Any, 
     )
 
 
-@pytest.mark.parametrize("door", ["deepspeed.accelerator", "accel_core"])
-def test_its_object_can_be_set_through_both_doors(children: Any, toy: Path, classic: Path, door: str) -> None:
-    children.run(
-        f"""
-        from {door} import set_accelerator
-        from accel_classic.classic_accelerator import Classic_Accelerator
-        set_accelerator(Classic_Accelerator())
-        {_HOLD_OP}
-        """,
-        [toy, classic],
-    )
-
-
 def test_its_builder_finds_sources_beside_itself_and_loads_through_upstreams_load(
     children: Any, classic: Path
 ) -> None:

@@ -22,12 +22,7 @@ def without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
     environ = {"HOME": "/root"}
     assert distributed.single_process_env({}, environ) == NAMES
-    assert {name: environ[name] for name in NAMES[:4]} == {
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-    }
+    assert [environ[name] for name in NAMES[:4]] == ["0", "1", "0", "127.0.0.1"]
     assert environ["ACCEL_STORE_ADDRESS"] == "127.0.0.1"
     assert 0 < int(environ["MASTER_PORT"]) < 65536
 
@@ -41,19 +36,15 @@ def test_an_address_that_is_set_stays() -> None:
 @pytest.mark.parametrize(
     "launched",
     [
-        {"RANK": "1"},
-        {"WORLD_SIZE": "2"},
-        {"PMI_RANK": "0"},
-        {"OMPI_COMM_WORLD_RANK": "1"},
-        {"SLURM_STEP_NUM_TASKS": "4"},
-        {"AZUREML_EXPERIMENT_ID": "x"},
+        "RANK=1", "WORLD_SIZE=2", "PMI_RANK=0", "OMPI_COMM_WORLD_RANK=1", "SLURM_STEP_NUM_TASKS=4",
+        "AZUREML_EXPERIMENT_ID=x",
     ],
-    ids=lambda launched: next(iter(launched)),
-)
-def test_a_process_of_a_launcher_is_left_alone(launched: dict[str, str]) -> None:
-    environ = dict(launched)
+)  # fmt: skip
+def test_a_process_of_a_launcher_is_left_alone(launched: str) -> None:
+    given = dict([launched.split("=")])
+    environ = dict(given)
     assert distributed.single_process_env({}, environ) == ()
-    assert environ == launched
+    assert environ == given
 
 
 def test_a_batch_script_of_slurm_is_a_job_of_one() -> None:

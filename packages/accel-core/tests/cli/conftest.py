@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -220,16 +220,6 @@ def healthy(bare: Environment) -> Environment:
     bare.deepspeed()
     bare.cpu()
     return bare
-
-
-@pytest.fixture(scope="session")
-def run_here() -> Callable[..., Result]:
-    """Run a command with the interpreter of the tests, and the real torch."""
-
-    def with_this_python(*arguments: str, **more: Any) -> Result:
-        return run(sys.executable, *arguments, **more)
-
-    return with_this_python
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from accel_core.cli.main import main
 from accel_core.selection.candidates import Discovery
 from accel_core.vendor import INTERFACE_VERSION, Vendor
 
+from .conftest import run
+
 WITHOUT_TORCH = """
 import sys
 from accel_core.cli.main import main
@@ -37,9 +39,9 @@ def test_no_command_imports_torch_or_deepspeed_itself(healthy: Any, arguments: l
     assert result.out
 
 
-def test_help_loads_no_command(run_here: Any) -> None:
+def test_help_loads_no_command() -> None:
     code = "import sys; from accel_core.cli.main import main; main([]); print('rich' in sys.modules, file=sys.stderr)"
-    result = run_here("-c", code)
+    result = run(sys.executable, "-c", code)
     assert result.err.strip() == "False"
     assert "doctor" in result.out
 

@@ -62,15 +62,8 @@ def test_everything_is_reported_at_every_width(
     text = shown(capsys, report(XPU, NPU, CPU))
     flat = " ".join(text.split())
     for word in (
-        "xpu (ipex)",
-        "not-installed",
-        "npu",
-        "broken",
-        "chosen",
-        "accel-cpu 0.1.0",
-        "[all usable]",
-        "3.11.7",
-    ):
+        "xpu (ipex)", "not-installed", "npu", "broken", "chosen", "accel-cpu 0.1.0", "[all usable]", "3.11.7",
+    ):  # fmt: skip
         assert word in flat
     assert "Traceback: line" in text
     assert "1 problem. A fresh process" in flat
@@ -101,6 +94,13 @@ def test_when_torch_fails_it_says_that_no_run_can_start(capsys: pytest.CaptureFi
     assert "Traceback: deep" in text
     assert "No run can start" in text
     assert "a run would use cpu" in text
+
+
+def test_a_package_for_an_older_interface_is_a_note() -> None:
+    (note,) = (
+        note for note in report(replace(CPU, deprecated="until 0.3")).notes if note.code == "old-interface"
+    )
+    assert (note.subject, note.found) == ("cpu", "accel-cpu 0.1.0: until 0.3")
 
 
 def test_the_error_of_a_failed_selection_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

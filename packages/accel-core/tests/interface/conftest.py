@@ -5,25 +5,14 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from accel_core import OpTable, Support, TorchDeviceAccelerator, Trait
+from accel_core import OpTable, TorchDeviceAccelerator
 
 
 class Device:
-    """A device module with two cards, in the shape of torch.npu."""
+    """As much of a device module with two cards as the tests call."""
 
-    Stream = torch.Stream
-    Event = torch.Event
-
-    def __init__(self) -> None:
-        self.current = 0
-
-    def is_available(self) -> bool:
-        return True
-
-    def device_count(self) -> int:
-        return 2
+    current = 0
 
     def current_device(self) -> int:
         return self.current
@@ -31,23 +20,8 @@ class Device:
     def set_device(self, index: int) -> None:
         self.current = index
 
-    def memory_allocated(self, device: int | None = None) -> int:
-        return 10 + (device or 0)
-
-    def memory_reserved(self, device: int | None = None) -> int:
-        return 30 + (device or 0)
-
-    def memory_stats(self, device: int | None = None) -> dict[str, int]:
-        return {"allocated_bytes.all.current": 10 + (device or 0)}
-
     def get_device_properties(self, device: int) -> SimpleNamespace:
         return SimpleNamespace(total_memory=1000 + device)
-
-    def mem_get_info(self, device: int | None = None) -> tuple[int, int]:
-        return (500 + (device or 0), 1000)
-
-    def is_bf16_supported(self) -> bool:
-        return True
 
 
 TABLE = OpTable(
@@ -61,23 +35,12 @@ TABLE = OpTable(
 
 
 class Toy(TorchDeviceAccelerator):
-    """The least a vendor writes. The tensors of these tests live on meta: any type torch knows will do."""
-
-    def __init__(self, device: Device | None = None) -> None:
-        traits = {"FusedLambBuilder": Trait(Support.UNSUPPORTED, "the card has no square roots")}
-        super().__init__(
-            "meta", collectives="gloo", ops=TABLE, traits=traits, device_module=device or Device()
-        )  # type: ignore[arg-type]
+    """The least a vendor writes."""
 
     def visible_devices_envs(self) -> list[str]:
         return ["TOY_VISIBLE_DEVICES"]
 
 
 @pytest.fixture
-def device() -> Device:
-    return Device()
-
-
-@pytest.fixture
-def toy(device: Device) -> Toy:
-    return Toy(device)
+def toy() -> Toy:
+    return Toy("meta", collectives="gloo", ops=TABLE, device_module=Device())  # type: ignore[arg-type]

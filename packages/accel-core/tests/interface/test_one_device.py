@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A type with one device a process, and what a device answers that lacks streams or pinned memory; traits and ops."""
+"""A type with one device a process; traits, ops, and the environment variables of core."""
 
 import re
 import sys
@@ -11,62 +11,39 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core import NotImplementedBuilder, env
-from accel_core.device import NoPinnedMemory, NoStreams, OneDeviceAccelerator, TorchDeviceAccelerator
-from accel_core.errors import (
-    InvalidDevice,
-    InvalidEnvironment,
-    InvalidOpTable,
-    InvalidTraits,
-    OpNotImplemented,
-)
+from accel_core import env
+from accel_core.device import NoPinnedMemory, OneDeviceAccelerator, TorchDeviceAccelerator
+from accel_core.errors import InvalidDevice, InvalidEnvironment, InvalidOpTable, InvalidTraits
 from accel_core.op_builder import OpTable, names
 from accel_core.vendor import Feature, Trait
 
-#: Methods of which the runtime's function takes the device.
-TAKE_NONE = (
-    "current_stream",
-    "default_stream",
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "max_memory_reserved",
-    "reset_peak_memory_stats",
-)
+#: Methods with the index of a device, and functions of the runtime that they call.
+METHODS = (
+    "current_stream", "default_stream", "memory_allocated", "max_memory_allocated", "memory_reserved",
+    "max_memory_reserved", "reset_peak_memory_stats", "memory_stats", "total_memory", "available_memory",
+    "synchronize", "get_rng_state", "set_rng_state",
+)  # fmt: skip
 
 
 class Runtime(ModuleType):
     """The functions of a device module, which note the device that they were asked for."""
 
+    current = 0
+
     def __init__(self) -> None:
         super().__init__("runtime")
         self.asked: list[tuple[Any, ...]] = []
-        self.current = 0
 
     def current_device(self) -> int:
         return self.current
-
-    def synchronize(self, *device: Any) -> None:
-        self.asked.append(device)
-
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        self.asked.append((device,))
-        return 3, 4
-
-    def memory_stats(self, device: Any = None) -> dict[str, int]:
-        self.asked.append((device,))
-        return {}
-
-    def get_rng_state(self, *device: Any) -> Any:
-        self.asked.append(device)
 
     def set_rng_state(self, state: Any, *device: Any) -> None:
         self.asked.append(device)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in TAKE_NONE:
+        if name not in (*METHODS, "mem_get_info"):
             raise AttributeError(name)
-        return lambda device=None: self.asked.append((device,)) or 5
+        return lambda *device: self.asked.append(device) or {"mem_get_info": (3, 4)}.get(name, 5)
 
 
 class One(OneDeviceAccelerator):
@@ -89,30 +66,23 @@ def test_names_drop_the_index(one: One, index: int | None) -> None:
     assert one.current_device_name() == "meta:0"
 
 
-CALLS: dict[str, Any] = {
-    **{
-        name: lambda a, i, name=name: getattr(a, name)(i)
-        for name in (*TAKE_NONE, "memory_stats", "total_memory", "available_memory")
-    },
-    "synchronize": lambda a, i: a.synchronize(i),
-    "get_rng_state": lambda a, i: a.get_rng_state(i),
-    "set_rng_state": lambda a, i: a.set_rng_state(torch.empty(0), i),
-}
+def call(one: One, name: str, index: Any) -> None:
+    getattr(one, name)(*[torch.empty(0)] * (name == "set_rng_state"), index)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_runtime_is_asked_without_an_index(one: One, name: str) -> None:
     for index in (None, 0, "meta", "meta:0", torch.device("meta"), torch.device("meta", 0)):
-        CALLS[name](one, index)
+        call(one, name, index)
     assert set(one.device_module.asked) <= {(), (None,)}
     assert one.device_module.asked
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("index", [1, "meta:1", torch.device("meta", 1)], ids=str)
 def test_another_index_is_refused_before_the_runtime_is_asked(one: One, name: str, index: Any) -> None:
     with pytest.raises(InvalidDevice, match="index 1") as caught:
-        CALLS[name](one, index)
+        call(one, name, index)
     assert isinstance(caught.value, RuntimeError)
     assert one.device_module.asked == []
 
@@ -130,31 +100,9 @@ def test_memory_is_what_the_runtime_reports(one: One, monkeypatch: pytest.Monkey
     assert one.available_memory() == 3 + 7 - 5, "the allocator holds two bytes that no tensor uses"
 
 
-class Bare(NoStreams, NoPinnedMemory, One):
-    @property
-    def Event(self) -> None:
-        return None
-
-
-@pytest.fixture
-def bare() -> Bare:
-    return Bare()
-
-
-def test_a_device_without_streams_has_nothing_to_order(bare: Bare) -> None:
-    assert (bare.Stream, bare.current_stream(), bare.default_stream()) == (None, None, None)
-    answers = bare.is_synchronized_device, bare.use_host_timers, bare.resolves_data_dependency
-    assert [answer() for answer in answers] == [True] * 3
-    with bare.stream(None) as inside:
-        assert inside is None
-    assert bare.lazy_call(lambda: 7) == 7
-
-
-def test_pinning_gives_the_tensor_itself(bare: Bare) -> None:
-    tensor = torch.ones(2, 2)
+def test_pinning_where_nothing_is_locked_gives_the_tensor_itself() -> None:
+    bare, tensor = type("Bare", (NoPinnedMemory, One), {})(), torch.ones(2, 2)
     assert bare.pin_memory(tensor) is bare.pin_memory(tensor, align_bytes=0) is tensor
-    assert bare.pin_empty(3, dtype=torch.int8).shape == (3,)
-    assert not bare.is_pinned(tensor)
 
 
 # --- traits name features and ops; a key that names neither is refused when the accelerator is constructed
@@ -224,19 +172,6 @@ def test_an_op_in_the_table_is_imported_when_it_is_asked_for(
     monkeypatch.delitem(sys.modules, "toy_ops")
     assert kind.NAME == "good"
     assert type(toy.create_op_builder(class_name="GoodBuilder")).NAME == "good"
-
-
-def test_a_missing_op_says_which_device_why_and_what_there_is(toy: TorchDeviceAccelerator) -> None:
-    builder = toy.create_op_builder("FusedLambBuilder")
-    assert isinstance(builder, NotImplementedBuilder)
-    assert (builder.name, builder.is_compatible()) == ("deepspeed_not_implemented", False)
-    assert "the card has no square roots" in builder.reason
-    with pytest.raises(OpNotImplemented) as caught:
-        builder.load()
-    for part in ("FusedLambBuilder", "meta", "the card has no square roots", "GoodBuilder"):
-        assert part in str(caught.value)
-    assert isinstance(caught.value, ValueError)
-    assert isinstance(caught.value, NotImplementedError)
 
 
 def test_a_missing_op_without_a_trait_is_answered_too(toy: TorchDeviceAccelerator) -> None:

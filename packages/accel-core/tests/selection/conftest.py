@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ _VENDOR = """\
 from accel_core.vendor import Vendor
 
 VENDOR = Vendor(
-    key={key!r}, interface=2, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
+    key={key!r}, interface={interface}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
     priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
 )
 """
@@ -71,6 +71,7 @@ class Machine:
         *,
         package: str = "",
         priority: int | None = None,
+        interface: int = 2,
         evidence: str = "return Evidence(True, None, 'its runtime is installed')",
         confirm: str = "return Confirmation(2, 'its runtime counts 2')",
         init: str = "pass",
@@ -83,7 +84,7 @@ class Machine:
         module = f"fake_{re.sub('[^a-z]', '_', package)}"
         self.distribution(package, f"{key} = {module}.vendor:VENDOR")
         values = {
-            "key": key, "module": module, "package": package, "record": record,
+            "key": key, "interface": interface, "module": module, "package": package, "record": record,
             "priority": cascade.priority(key) if priority is None else priority,
             "evidence": evidence, "confirm": confirm, "init": init,
         }  # fmt: skip
@@ -169,16 +170,6 @@ def whole(error: errors.AccelError) -> errors.AccelError:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy)) == (type(error), str(error))
     return error
-
-
-@pytest.fixture
-def four_parts() -> Callable[[errors.AccelError], errors.AccelError]:
-    return whole
-
-
-@pytest.fixture
-def unchanged() -> Any:
-    return nothing_changed
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from accel_core.errors import (
 )
 from accel_core.selection.candidates import State
 
+from .conftest import whole
+
 REQUIRES = {
     "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
     "xpu": "XPU_Accelerator requires intel_extension_for_pytorch (or torch >= 2.8 with XPU)",
@@ -288,13 +290,13 @@ def package(machine: Any, submodule: str) -> None:
     ids=["name", "module"],
 )
 def test_a_package_that_needs_a_newer_core_says_so_when_a_program_imports_it(
-    machine: Any, four_parts: Any, wanted: str
+    machine: Any, wanted: str
 ) -> None:
     package(machine, f"{wanted}\n")
     with pytest.raises(ImportError) as error:
         from accel_newer import New  # noqa: F401
     assert isinstance(error.value, InterfaceMismatch)
-    assert "pip install --upgrade ./packages/accel-core" in four_parts(error.value).do
+    assert "pip install --upgrade ./packages/accel-core" in whole(error.value).do
     assert "elepathy" in error.value.found
 
 

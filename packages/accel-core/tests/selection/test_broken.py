@@ -4,8 +4,6 @@
 
 import importlib.metadata
 import logging
-import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -295,42 +293,6 @@ def test_interrupt_passes_through_says_what_it_interrupted_and_the_next_call_sel
     assert machine.select().device_name() == "npu"
 
 
-# ---------------------------------------------------------------------------------------- PrivateUse1
-
-_STALE = "import torch; torch.utils.rename_privateuse1_backend('npu'); raise RuntimeError('stale')"
-_SHOW = """
-import accel_core
-from accel_core.api import CURRENT
-print(accel_core.get_accelerator().device_name())
-print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in CURRENT.state()[1].verdict.candidates], sep="\\n")
-"""
-
-
-def _selected_in_a_process_of_its_own(machine: Any, **variables: str) -> str:
-    path = os.pathsep.join([str(machine.site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, **variables}
-    run = subprocess.run(
-        [sys.executable, "-c", _SHOW],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return run.stdout
-
-
-def test_stale_runtime_that_holds_privateuse1_blocks_the_next_until_it_is_skipped(machine: Any) -> None:
-    machine.install("npu", record="privateuse1='npu'", confirm=_STALE)
-    machine.install("mlu", record="privateuse1='mlu'")
-    shown = _selected_in_a_process_of_its_own(machine)
-    assert shown.startswith("cpu\n")
-    assert "npu: broken: its runtime fails with RuntimeError: stale" in shown
-    assert "mlu: blocked: blocked by npu" in shown
-    assert "ACCEL_SKIP=npu" in shown
-    assert _selected_in_a_process_of_its_own(machine, ACCEL_SKIP="npu").startswith("mlu\n")
-
-
 # ---------------------------------------------------------------------------------- accelerators
 
 _LACKS_METHODS = """
@@ -414,7 +376,7 @@ def _failing(key: str) -> Any:
     raise ImportError(f"no such backend: {key}")
 
 
-# --- what a probe sees without imports: versions as versions, device files, the build of torch
+# --- what a probe sees without imports: versions as versions, the build of torch
 
 
 @pytest.mark.parametrize(
@@ -429,17 +391,6 @@ def _failing(key: str) -> Any:
 )
 def test_versions_are_compared_as_versions(version: str, specifier: str, inside: bool) -> None:
     assert vendor.in_range(version, specifier) is inside
-
-
-def test_device_files_are_those_of_the_recorded_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "dev").mkdir()
-    nodes = [tmp_path / "dev" / name for name in ("davinci0", "davinci1")]
-    for node in (*nodes, tmp_path / "dev" / "davinci_manager"):
-        node.touch()
-    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert vendor.device_files(["dev/davinci[0-9]*"]) == nodes
 
 
 BUILD = {"cuda": "12.8", "hip": None}
@@ -459,13 +410,3 @@ def test_build_of_an_imported_torch_is_asked_of_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(**BUILD)))
     assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
     assert vendor.torch_build("xpu") is None
-
-
-def test_build_of_torch_is_that_of_the_recorded_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_text("xpu = '20250302'\n")
-    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert vendor.torch_build("xpu") == "20250302"
-    assert vendor.torch_build("cuda") is None

@@ -13,16 +13,9 @@ from accel_core.errors import AcceleratorBroken, StrictSelection
 from accel_core.selection.candidates import State
 
 DEVICE = "return Evidence(True, True, 'its device file exists')"
-RECORD = """\
-from accel_core.vendor import Evidence, Vendor
-
-VENDOR = Vendor(key={key!r}, interface={interface}, accelerator="a:A", probe="{module}.probe", priority={priority},
-                distribution={package!r}, requires="torch_{key}")
-"""
-
 #: How a package for npu cannot be used, whatever its runtime.
 PACKAGES: dict[str, Callable[[Any], Any]] = {
-    "another interface": lambda m: m.install("npu", vendor=RECORD.replace("{interface}", "7")),
+    "another interface": lambda m: m.install("npu", interface=7),
     "a record that fails": lambda m: m.install("npu", vendor="raise OSError('libfoo.so')"),
     "a constructor that fails": lambda m: m.install("npu", evidence=DEVICE, init="raise OSError('no licence')"),
     "a class that is none": lambda m: m.install("npu", evidence=DEVICE, accelerator="Fake_Accelerator = 7"),
@@ -118,13 +111,13 @@ def test_without_the_device_a_run_ends_on_the_cpu(machine: Any, name: str) -> No
 
 
 def test_the_device_that_only_the_probe_of_an_unusable_record_knows_is_kept(machine: Any) -> None:
-    machine.install("toy", priority=5, vendor=RECORD.replace("{interface}", "7"), evidence=DEVICE)
+    machine.install("toy", priority=5, interface=7, evidence=DEVICE)
     assert machine.refused(AcceleratorBroken).what.startswith("toy cannot be used")
 
 
 @pytest.mark.parametrize("answer", ["raise SystemExit(3)", "return None", "return Evidence(True, 'yes', '')"])
 def test_a_probe_of_another_interface_may_answer_anything(machine: Any, answer: str) -> None:
-    machine.install("toy", priority=5, vendor=RECORD.replace("{interface}", "7"), evidence=answer)
+    machine.install("toy", priority=5, interface=7, evidence=answer)
     assert machine.select().device_name() == "cpu"
 
 

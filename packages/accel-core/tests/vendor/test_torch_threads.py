@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process whose ranks have talked through gloo ends without an abort."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,57 +101,38 @@ def test_without_threads_of_torch_nothing_is_waited_for(
     assert torch_threads.wait_until_idle(limit=0.0)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
-def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
+@contextmanager
+def running(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """A thread of this name, which works until the block ends."""
+    if sys.platform != "linux":
+        pytest.skip("not run: reads /proc")
     named, ends = threading.Event(), threading.Event()
 
-    def compute() -> None:
-        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_autograd_0")
+    def run() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
         named.set()
+        work(ends)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert named.wait(60)
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
+    def compute(ends: threading.Event) -> None:
         while not ends.is_set():
             sum(range(1000))
 
-    thread = threading.Thread(target=compute)
-    thread.start()
-    try:
-        assert named.wait(60)
+    with running("pt_autograd_0", compute):
         assert not torch_threads.wait_until_idle(limit=0.1)
-    finally:
-        ends.set()
-        thread.join()
     assert torch_threads.wait_until_idle()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
 def test_a_thread_that_waits_for_another_rank_is_not_waited_for() -> None:
-    named, ends = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
-        named.set()
-        ends.wait()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        assert named.wait(60)
+    with running("pt_gloo_runloop", threading.Event.wait):
         assert torch_threads.wait_until_idle(limit=60)
-    finally:
-        ends.set()
-        thread.join()
-
-
-@pytest.mark.slow
-@pytest.mark.upstream
-def test_500_ranks_that_leave_their_group_to_the_interpreter_end_without_an_abort(tmp_path: Path) -> None:
-    program = Path(__file__).parents[1] / "bridge" / "children" / "exits.py"
-    done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), "250"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10_000,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == []
