@@ -72,6 +72,13 @@ def test_the_cpuset_of_the_control_group_is_respected(
     assert allowed_cpus(tmp_path) == cpus
 
 
+def test_a_cpu_that_is_offline_is_not_allowed_whatever_the_affinity_says(tmp_path: Path) -> None:
+    write(tmp_path, "cpu/online", "0-3")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Name:\tpython\nCpus_allowed_list:\t1,3,9\n")
+    assert allowed_cpus(tmp_path) == {1, 3}
+
+
 @pytest.mark.parametrize(
     ("text", "cpus"),
     [
