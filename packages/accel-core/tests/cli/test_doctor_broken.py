@@ -159,6 +159,17 @@ def test_vendor_entry_points_that_can_not_be_used(healthy: Any) -> None:
     assert result.states() == {"sick": "broken", "odd": "broken", "old": "broken", "cpu": "chosen"}
 
 
+def test_two_packages_claim_one_key(healthy: Any) -> None:
+    healthy.vendor("toy")
+    healthy.distribution("accel-toy2", "1.0", {"accel.vendors": {"toy": "vendor_toy:VENDOR"}})
+    assert "pip uninstall one of" in only_problem(healthy.doctor())["advice"]
+
+
+def test_the_accelerator_asked_for_is_broken(healthy: Any) -> None:
+    healthy.vendor("toy", confirm="raise OSError('no driver')")
+    assert "DS_ACCELERATOR" in healthy.doctor(DS_ACCELERATOR="toy").remarks()["selection"]["advice"]
+
+
 def test_runtimes_that_raise(healthy: Any) -> None:
     healthy.vendor("a", 2000, "raise ImportError('libtoy.so.3: cannot open shared object file')")
     healthy.vendor("b", 1999, "raise SystemExit(3)")

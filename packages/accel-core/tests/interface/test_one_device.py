@@ -174,6 +174,10 @@ def test_an_op_in_the_table_is_imported_when_it_is_asked_for(
     assert type(toy.create_op_builder(class_name="GoodBuilder")).NAME == "good"
 
 
+def test_a_missing_op_has_the_reason_of_its_trait() -> None:
+    assert TRAIT.reason in Toy({"FusedLambBuilder": TRAIT}).create_op_builder("FusedLambBuilder").reason
+
+
 def test_a_missing_op_without_a_trait_is_answered_too(toy: TorchDeviceAccelerator) -> None:
     assert toy.get_op_builder("NobodyBuilder") is toy.get_op_builder("NobodyBuilder")
     assert "NobodyBuilder" in toy.create_op_builder("NobodyBuilder").reason
