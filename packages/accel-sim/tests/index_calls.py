@@ -27,13 +27,10 @@ def _calls(active: simulation.Simulation) -> dict[str, tuple[Any, list[str], str
         real = vendor_module.read_signature(entry)
         if real is None or name not in active.simulated or not hasattr(active.module, name):
             continue
+        positional = [p for p in real.parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+        required = [p.name for p in positional if p.default is p.empty]
         for parameter in real.parameters:
             if parameter in NAMES:
-                required = [
-                    p.name
-                    for p in real.parameters.values()
-                    if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD
-                ]
                 found[f"{name}({parameter})"] = (getattr(active.module, name), required, parameter)
     return found
 

@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
 """A rank that trains with DeepSpeed's overlap paths, in buckets so small that much is under way at once, and prints
-the losses. Nothing waits for the device until the end.
+the losses. Nothing waits for the device until the end. `stock` are the plain stages, for DeepSpeed's own accelerator.
 
-python overlapping_streams.py quick|whole
+python overlapping_streams.py quick|whole|stock
 """
 
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from accel_testkit.engine import model
-from accel_testkit.engine.configurations import STEPS, Configuration
+from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
 
 BUCKET = 3000  # elements; the model has 32000
 SMALL: dict[str, Any] = {"overlap_comm": True, "reduce_bucket_size": BUCKET}
@@ -84,11 +85,13 @@ def losses(configuration: Configuration) -> list[float]:
 def main() -> None:
     get_accelerator().set_device(int(os.environ["LOCAL_RANK"]))
     deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
-    results = {}
-    for configuration in configurations():
-        if sys.argv[1] == "whole" or configuration.quick:
-            results[configuration.name] = losses(configuration)
-    sys.stdout.write(json.dumps({"losses": results}) + "\n")
+    chosen = [each for each in configurations() if sys.argv[1] == "whole" or each.quick]
+    if sys.argv[1] == "stock":
+        chosen = [each for each in MATRIX if re.fullmatch(r"fp32 stage \d", each.name)]
+    kind = type(get_accelerator())
+    results = {configuration.name: losses(configuration) for configuration in chosen}
+    answer = {"accelerator": f"{kind.__module__}.{kind.__name__}", "losses": results}
+    sys.stdout.write(json.dumps(answer) + "\n")
     dist.destroy_process_group()
 
 

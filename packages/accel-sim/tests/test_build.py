@@ -106,9 +106,7 @@ def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capf
     assert build.library().is_file()
 
 
-def test_build_in_a_pipe_writes_the_start_signs_of_life_each_unit_and_the_end(
-    cache, compiler, monkeypatch, tmp_path
-):
+def test_build_in_a_pipe_writes_start_signs_of_life_units_and_end(cache, compiler, monkeypatch, tmp_path):
     compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     monkeypatch.setattr(build, "PATIENCE", 0.05)
     monkeypatch.setattr(build, "INTERVAL", 0.05)

@@ -15,14 +15,18 @@ import pytest
 import accel_sim
 
 pytest.importorskip("deepspeed")
+configurations = pytest.importorskip(
+    "accel_testkit.engine.configurations", reason="not run: package accel-testkit"
+)
+PROGRAM = Path(__file__).with_name("overlapping_streams.py")
 MODES = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
 
 
-def run(program: str, *words: str, ranks: int, mode: str = "plain", **variables: str) -> list[dict[str, Any]]:
-    """Run a program of this folder under torchrun; return what its ranks print, in any order."""
+def run(which: str, ranks: int, mode: str = "plain", **variables: str) -> list[dict[str, Any]]:
+    """Run the program under torchrun; return what its ranks print, in any order."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-         str(Path(__file__).with_name(program)), *words],
+         str(PROGRAM), which],
         env=accel_sim.environment("npu", base={**os.environ, "OMP_NUM_THREADS": "1", **variables}, **MODES[mode]),
         capture_output=True, text=True, check=False, timeout=1800,
     )  # fmt: skip
@@ -32,7 +36,7 @@ def run(program: str, *words: str, ranks: int, mode: str = "plain", **variables:
 
 @cache
 def losses(mode: str, which: str) -> list[dict[str, Any]]:
-    return run("overlapping_streams.py", which, ranks=2, mode=mode)
+    return run(which, 2, mode)
 
 
 @pytest.mark.parametrize("mode", ["race", "deferred"])
@@ -47,9 +51,14 @@ def test_overlapping_collectives_and_copies_are_ordered(mode: str, which: str) -
 @pytest.mark.upstream
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_zero_stages_of_stock_deepspeed_give_the_losses_of_plain_cpu(ranks: int) -> None:
-    (answer,) = run("stock_deepspeed.py", ranks=ranks, ACCEL_BRIDGE="0", DS_ACCELERATOR="npu")
-    assert answer["accelerator"] == "deepspeed.accelerator.npu_accelerator.NPU_Accelerator"
-    expected = answer["losses"].pop("plain")
-    assert expected[-1] < expected[0]
-    for stage, found in answer["losses"].items():
-        assert found == pytest.approx(expected, abs=1e-6), stage
+    from accel_testkit.engine import reference
+
+    answers = run("stock", ranks, ACCEL_BRIDGE="0", DS_ACCELERATOR="npu")
+    kinds = {answer["accelerator"] for answer in answers}
+    assert kinds == {"deepspeed.accelerator.npu_accelerator.NPU_Accelerator"}
+    for stage in range(4):
+        (plain,) = (each for each in configurations.MATRIX if each.name == f"fp32 stage {stage}")
+        expected = reference.of(plain, ranks)["losses"]
+        assert expected[-1] < expected[0]
+        steps = zip(*(answer["losses"][plain.name] for answer in answers), strict=True)
+        assert [sum(step) / ranks for step in steps] == pytest.approx(expected, abs=1e-6), stage

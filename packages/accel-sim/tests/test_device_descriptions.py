@@ -11,15 +11,10 @@ from accel_core.cli.main import main
 from accel_sim.errors import InvalidSetting
 
 CARD = {
-    "key": "card",
-    "collectives": "cardccl",
-    "device_name": "Card (simulated)",
-    "claims": True,
-    "packages": ["maker.torch_card"],
-    "distribution": ["torch_card", "2.0"],
-    "visible": ["CARDS"],
+    "key": "card", "collectives": "cardccl", "device_name": "Card (simulated)", "claims": True,
+    "packages": ["maker.torch_card"], "distribution": ["torch_card", "2.0"], "visible": ["CARDS"],
     "device_nodes": ["dev/card{}"],
-}
+}  # fmt: skip
 
 
 def test_described_device_computes_under_its_own_names(python, tmp_path):
@@ -35,12 +30,8 @@ os.chdir("/")
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
 """
     done = python(str(tmp_path / "card.json"), source, env={"CARDS": "0,1"}, devices=3)
-    assert done.stdout.splitlines() == [
-        "2.0 2 Card (simulated)",
-        "card:1 True",
-        "['card0', 'card1', 'card2']",
-        "2",
-    ], done.stderr
+    expected = ["2.0 2 Card (simulated)", "card:1 True", "['card0', 'card1', 'card2']", "2"]
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,13 @@ def run(tmp_path):
 
     def start(tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_project.py").write_text(tests, encoding="utf-8")
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_SIM", "PYTEST"))
-        }
+        ours = ("ACCEL_SIM", "PYTEST")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         # The workspace is installed without entry points for pytest: the module is named, as they would.
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *NAMED, *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False, timeout=600
-        )
+            [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *NAMED, *arguments],
+            cwd=tmp_path, env=clean, capture_output=True, text=True, check=False, timeout=600,
+        )  # fmt: skip
 
     return start
 

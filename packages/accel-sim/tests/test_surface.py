@@ -47,11 +47,8 @@ def described(python):
 
 @pytest.mark.parametrize("vendor", OWN_MODULE, ids=lambda vendor: vendor.key)
 def test_module_has_exactly_the_real_names(described, vendor):
-    real = {
-        name
-        for name, entry in surface.load(vendor.surface).children(vendor.module).items()
-        if not entry.condition.startswith("never")
-    }
+    entries = surface.load(vendor.surface).children(vendor.module)
+    real = {name for name, entry in entries.items() if not entry.condition.startswith("never")}
     # torch itself asks every PrivateUse1 module for these two.
     names = set(described(vendor.key)["names"])
     assert names - {"get_amp_supported_dtype", "_is_in_bad_fork"} <= real
@@ -77,9 +74,8 @@ for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Even
 """
     done = python("npu", source)
     assert done.stdout.splitlines() == ["Ascend910B2 (simulated) True", "refused", "refused"], done.stderr
-    done = python(
-        "cuda", "import torch; print(torch.cuda.Event(external=False).timed); torch.cuda.Event(external=True)"
-    )
+    event = "torch.cuda.Event(external={})"
+    done = python("cuda", f"import torch; print({event.format(False)}.timed); {event.format(True)}")
     assert done.stdout.strip() == "False"
     assert "torch.cuda.Event(external=…) is not simulated" in done.stderr
 

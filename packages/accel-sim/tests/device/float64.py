@@ -72,18 +72,14 @@ def here(device: Device, value: Any) -> Any:
 
 
 def agrees(
-    device: Device,
-    op: Any,
-    reference: Callable[..., Any],
-    *arguments: Any,
-    backward: bool = False,
-    **options: Any,
-) -> None:
+    device: Device, op: Any, reference: Callable[..., Any], *arguments: Any, backward: bool = False, **options: Any
+) -> None:  # fmt: skip
     """Raise AssertionError unless results and gradients agree with the reference in float64 and host tensors raise."""
-    given = here(device, arguments)
-    starts = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-    wide = double(arguments)
-    ends = [t for t in _pytree.tree_leaves(wide) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    given, wide = here(device, arguments), double(arguments)
+    starts, ends = (
+        [t for t in _pytree.tree_leaves(each) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+        for each in (given, wide)
+    )
     for tensor in (*starts, *ends) if backward else ():
         tensor.requires_grad_()
     found = _pytree.tree_leaves(op(*given, **options))
@@ -107,24 +103,16 @@ def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def changes(
-    device: Device,
-    call: Callable[[list[Any]], Any],
-    reference: Callable[[list[Any]], None],
-    tensors: list[Any],
-    in_out: int,
-) -> None:
+    device: Device, call: Callable[[Any], Any], reference: Callable[[Any], None], tensors: list[Any], in_out: int
+) -> None:  # fmt: skip
     """Raise AssertionError unless the call changes the last `in_out` entries as the reference, and no others."""
     given, wide = here(device, tensors), double(tensors)
     call(given)
     reference(wide)
-    first = len(tensors) - in_out
-    for mine, theirs in zip(
-        _pytree.tree_leaves(given[first:]), _pytree.tree_leaves(wide[first:]), strict=True
-    ):
+    first, leaves = len(tensors) - in_out, _pytree.tree_leaves
+    for mine, theirs in zip(leaves(given[first:]), leaves(wide[first:]), strict=True):
         close(mine, theirs)
-    for mine, before in zip(
-        _pytree.tree_leaves(given[:first]), _pytree.tree_leaves(tensors[:first]), strict=True
-    ):
+    for mine, before in zip(leaves(given[:first]), leaves(tensors[:first]), strict=True):
         assert torch.equal(mine.cpu(), before), "an argument that is only read was changed"
     raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
     mixed = here(device, tensors)

@@ -112,11 +112,8 @@ def test_what_real_backends_refuse() -> None:
     options = dist.GatherOptions()
     options.rootRank = dist.get_rank()
     raises(lambda: group.gather(columns, [mine(2)], options), REFUSED, "invalid tensor type or size")
-    raises(
-        lambda: dist.reduce_scatter_tensor(mine(2, dtype=torch.int32), mine(2 * size)),
-        REFUSED,
-        "must have the same type",
-    )
+    integers = mine(2, dtype=torch.int32)
+    raises(lambda: dist.reduce_scatter_tensor(integers, mine(2 * size)), REFUSED, "must have the same type")
     uneven = [mine(3 + i) for i in range(size)]
     raises(lambda: dist.reduce_scatter(mine(2), uneven), REFUSED, "must have the same size")
 
@@ -246,9 +243,7 @@ def test_fully_sharded() -> None:
     optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, sharded)]
     for seed in range(3):
         given = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
-        losses = [
-            module(given.to(place)).pow(2).mean() for module, place in ((host, "cpu"), (sharded, device))
-        ]
+        losses = [host(given).pow(2).mean(), sharded(given.to(device)).pow(2).mean()]
         for loss, optimizer in zip(losses, optimizers, strict=True):
             loss.backward()
             optimizer.step()

@@ -54,15 +54,12 @@ def test_optimizer_ema(device: Device) -> None:
 
 def test_optimizer_lamb_fused_norm(device: Device) -> None:
     def reference(tensors: list[Any], limit: float) -> Any:
-        return torch.tensor(
-            [max(1.0, math.sqrt(sum(float((t * t).sum()) for t in tensors)) / limit)]
-        ).double()
+        norm = math.sqrt(sum(float((t * t).sum()) for t in tensors))
+        return torch.tensor([max(1.0, norm / limit)]).double()
 
+    op = torch.ops.hpu.optimizer_lamb_fused_norm
     for random, dtype in cases(6):
-        tensors = optimizer_lists(random, dtype, 1)[0]
-        agrees(
-            device, torch.ops.hpu.optimizer_lamb_fused_norm, reference, tensors, float(random.number(1, 20))
-        )
+        agrees(device, op, reference, optimizer_lists(random, dtype, 1)[0], float(random.number(1, 20)))
 
 
 def test_optimizer_lamb_phase1(device: Device) -> None:
@@ -116,20 +113,15 @@ def test_cast_to_fp8_v2(device: Device) -> None:
         columns = (torch.rand(x.shape[1], generator=random.generator) + 0.5).tolist()
         for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
             top = torch.finfo(kind).max
-            for scale, shape in (
-                (None, None),
-                (torch.tensor(3.0, device=device.type), None),
-                (3.0, None),
-                (columns, [1, -1]),
-            ):
+            one = torch.tensor(3.0, device=device.type)
+            for scale, shape in ((None, None), (one, None), (3.0, None), (columns, [1, -1])):
                 factor = 1.0 if scale is None else torch.as_tensor(scale).cpu().float().double()
                 found, largest = torch.ops.hpu.cast_to_fp8_v2(x, scale, False, True, kind, shape)
                 wanted = (wide * factor).clamp(-top, top)
                 error = (found.cpu().double() - wanted).abs()
                 # Half a step of the format, or of its smallest numbers.
-                allowed = (wanted.abs() * torch.finfo(kind).eps / 2).clamp(
-                    min=torch.finfo(kind).smallest_normal
-                )
+                step, smallest = torch.finfo(kind).eps, torch.finfo(kind).smallest_normal
+                allowed = (wanted.abs() * step / 2).clamp(min=smallest)
                 assert found.dtype == kind
                 assert (error <= allowed * 1.01).all(), f"{kind} {scale}"
                 close(largest, wide.abs().max())

@@ -103,16 +103,8 @@ def test_npu_geglu(device: Device) -> None:
     for random, dtype in cases(4):
         x = random.tensor(random.shape(2, last=2 * random.number(1, 5)), dtype)
         for approximate in (0, 1):
-            agrees(
-                device,
-                _ops().npu_geglu,
-                reference,
-                x,
-                -1,
-                approximate,
-                bool(random.number(0, 1)),
-                backward=True,
-            )
+            options = (-1, approximate, bool(random.number(0, 1)))
+            agrees(device, _ops().npu_geglu, reference, x, *options, backward=True)
 
 
 def test_fused_ops_are_captured_in_graphs(device: Device) -> None:

@@ -82,9 +82,7 @@ def _adamw(parameters: Any) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize("make_optimizer", [_sgd, _adamw])
-def test_a_train_step_equals_eager(
-    device: Device, make_optimizer: Callable[[Any], torch.optim.Optimizer]
-) -> None:
+def test_a_train_step_equals_eager(device, make_optimizer) -> None:
     plain = _model().to(device.type)
     replayed = copy.deepcopy(plain)
     batches = [torch.randn(5, 2, 8, device=device.type) for _ in range(4)]

@@ -88,13 +88,7 @@ def test_views(device: Device) -> None:
     tensor = torch.arange(12.0, device=device.type).view(3, 4)
     tensor.t()[1:3].add_(1)
     assert tensor[0, 1].item() == 2
-    cuts: tuple[Any, ...] = (
-        lambda t: t[:, ::2],
-        lambda t: t.unfold(1, 2, 1),
-        lambda t: t.t().reshape(-1),
-        lambda t: t.diag(),
-    )
-    for view in cuts:
+    for view in (lambda t: t[:, ::2], lambda t: t.unfold(1, 2, 1), lambda t: t.t().reshape(-1), torch.diag):
         same(view(tensor), view(tensor.cpu()))
 
 
@@ -175,9 +169,8 @@ def _both(device: Device, run: Any) -> tuple[Any, Any]:
 
 def test_sparse_tensors(device: Device) -> None:
     def run(place: str) -> torch.Tensor:
-        made = torch.sparse_coo_tensor(
-            torch.tensor([[0, 2, 2]]), torch.tensor([1.0, 2.0, 3.0]), (4,), device=place
-        )
+        indices, values = torch.tensor([[0, 2, 2]]), torch.tensor([1.0, 2.0, 3.0])
+        made = torch.sparse_coo_tensor(indices, values, (4,), device=place)
         assert made.device.type == place
         doubled = made + made
         assert doubled.coalesce().is_coalesced()
@@ -189,11 +182,8 @@ def test_sparse_tensors(device: Device) -> None:
 def test_sparse_gradients(device: Device) -> None:
     def run(place: str) -> torch.Tensor:
         table: Any = nn.Embedding.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True).to(place)
-        optimizers: tuple[Any, ...] = (
-            torch.optim.SparseAdam(table.parameters(), lr=0.1),
-            torch.optim.SGD(table.parameters(), 0.1),
-        )
-        for optimizer in optimizers:
+        for kind in (torch.optim.SparseAdam, torch.optim.SGD):
+            optimizer = kind(table.parameters(), 0.1)
             for _ in range(2):  # the second one is added to the first
                 table(torch.tensor([1, 2, 2], device=place)).sum().backward()
             grad: Any = table.weight.grad
@@ -214,23 +204,21 @@ def test_nested_tensors(device: Device) -> None:
 def test_quantized_tensors(device: Device) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        host = torch.quantize_per_tensor(torch.tensor([-1.0, 0.5, 2.0]), 0.1, 2, torch.qint8)
+        numbers = torch.tensor([-1.0, 0.5, 2.0])
+        host = torch.quantize_per_tensor(numbers, 0.1, 2, torch.qint8)
         here: Any = host.to(device.type)
         assert here.device == device.first
         assert here.is_quantized
         assert here.q_scale() == 0.1
         same(here.int_repr(), host.int_repr())
         same(here.cpu().dequantize(), host.dequantize())
-        made = torch.quantize_per_tensor(
-            torch.tensor([-1.0, 0.5, 2.0], device=device.type), 0.1, 2, torch.qint8
-        )
+        made = torch.quantize_per_tensor(numbers.to(device.type), 0.1, 2, torch.qint8)
     same(made.dequantize(), host.dequantize())
 
 
 def test_integer_histogram(device: Device) -> None:
-    counts = torch.histc(
-        torch.tensor([1, 2, 2, 5], dtype=torch.int32, device=device.type), bins=8, min=0, max=7
-    )
+    numbers = torch.tensor([1, 2, 2, 5], dtype=torch.int32, device=device.type)
+    counts = torch.histc(numbers, bins=8, min=0, max=7)
     assert counts.dtype == torch.int32
     same(counts, [0, 1, 2, 0, 0, 1, 0, 0])
 
@@ -241,9 +229,8 @@ def test_half_fft(device: Device) -> None:
     signal = torch.arange(8.0)
     found = torch.fft.rfft(signal.to(device.type, torch.half))
     assert found.dtype == torch.complex32
-    assert torch.allclose(
-        torch.view_as_real(found.cpu()).float(), torch.view_as_real(torch.fft.rfft(signal)), rtol=1e-2
-    )
+    real, expected = (torch.view_as_real(each).float() for each in (found.cpu(), torch.fft.rfft(signal)))
+    assert torch.allclose(real, expected, rtol=1e-2)
     back = torch.fft.irfft(found)
     assert back.dtype == torch.half
     assert torch.allclose(back.cpu().float(), signal, atol=1e-2)

@@ -117,14 +117,7 @@ def test_compiles(device: Device) -> None:
 def test_linear_algebra(device: Device) -> None:
     host = torch.randn(3, 3)
     here = host.to(device.type)
-    calls: tuple[Any, ...] = (
-        torch.linalg.inv,
-        torch.linalg.eigvals,
-        torch.fft.fft,
-        torch.unique,
-        torch.nonzero,
-    )
-    for call in calls:
+    for call in (torch.linalg.inv, torch.linalg.eigvals, torch.fft.fft, torch.unique, torch.nonzero):
         same(call(here), call(host))
     same(here.sort().indices, host.sort().indices)
     same(torch.einsum("ij,jk->ik", here, here), torch.einsum("ij,jk->ik", host, host))

@@ -22,14 +22,7 @@ from peaks import count, peaks
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 STEPS, BATCH, SEQUENCE, HIDDEN, VOCABULARY = 2, 2, 64, 256, 1024
-BASE: dict[str, Any] = {
-    "model": "gpt",
-    "zero": {},
-    "dtype": "bf16",
-    "checkpointing": False,
-    "init": False,
-    "steps": STEPS,
-}
+BASE: dict[str, Any] = {"model": "gpt", "zero": {}, "dtype": "bf16", "checkpointing": False, "init": False}
 CPU = {"device": "cpu", "pin_memory": True}
 
 
@@ -42,27 +35,18 @@ def _all() -> dict[str, dict[str, Any]]:
 
     for model in ("gpt", "llama"):
         for stage in range(4):
+            own: dict[str, Any] = {"model": model, "zero": {"stage": stage}}
             for dtype in ("fp32", "bf16", "fp16"):
-                add(f"{model}, ZeRO {stage}, {dtype}", model=model, zero={"stage": stage}, dtype=dtype)
-            add(
-                f"{model}, ZeRO {stage}, checkpointing",
-                model=model,
-                zero={"stage": stage},
-                checkpointing=True,
-            )
-            add(f"{model}, ZeRO {stage}, accumulation", model=model, zero={"stage": stage}, accumulation=2)
+                add(f"{model}, ZeRO {stage}, {dtype}", **own, dtype=dtype)
+            add(f"{model}, ZeRO {stage}, checkpointing", **own, checkpointing=True)
+            add(f"{model}, ZeRO {stage}, accumulation", **own, accumulation=2)
     for stage in (1, 2, 3):
-        add(f"ZeRO {stage}, optimizer on the host", zero={"stage": stage, "offload_optimizer": CPU})
-        add(
-            f"ZeRO {stage}, fp16, optimizer on the host",
-            zero={"stage": stage, "offload_optimizer": CPU},
-            dtype="fp16",
-        )
+        on_host = {"stage": stage, "offload_optimizer": CPU}
+        add(f"ZeRO {stage}, optimizer on the host", zero=on_host)
+        add(f"ZeRO {stage}, fp16, optimizer on the host", zero=on_host, dtype="fp16")
         add(f"ZeRO {stage}, overlap", zero={"stage": stage, "overlap_comm": True})
-        add(
-            f"ZeRO {stage}, one bucket",
-            zero={"stage": stage, "reduce_bucket_size": 10**8, "allgather_bucket_size": 10**8},
-        )
+        buckets = {"reduce_bucket_size": 10**8, "allgather_bucket_size": 10**8}
+        add(f"ZeRO {stage}, one bucket", zero={"stage": stage, **buckets})
         add(f"ZeRO {stage}, without clipping", zero={"stage": stage}, gradient_clipping=0.0)
         add(f"ZeRO {stage}, torch's AdamW", zero={"stage": stage}, optimizer=("AdamW", {"torch_adam": True}))
     for name in ("SGD", "Lion", "Adagrad", "Lamb", "Muon"):
@@ -75,12 +59,9 @@ def _all() -> dict[str, dict[str, Any]]:
     add("ZeRO 2, round robin", zero={"stage": 2, "round_robin_gradients": True})
     add("ZeRO 3, zero.Init", zero={"stage": 3}, init=True)
     add("ZeRO 3, fp16, zero.Init", zero={"stage": 3}, init=True, dtype="fp16")
-    add("ZeRO 3, everything on the host", zero={"stage": 3, "offload_optimizer": CPU, "offload_param": CPU})
-    add(
-        "ZeRO 3, zero.Init, everything on the host",
-        zero={"stage": 3, "offload_optimizer": CPU, "offload_param": CPU},
-        init=True,
-    )
+    everything = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
+    add("ZeRO 3, everything on the host", zero=everything)
+    add("ZeRO 3, zero.Init, everything on the host", zero=everything, init=True)
     add("ZeRO 3, no prefetch", zero={"stage": 3, "stage3_prefetch_bucket_size": 0})
     add("ZeRO 3, everything persistent", zero={"stage": 3, "stage3_param_persistence_threshold": 10**9})
     add("ZeRO 3, nothing persistent", zero={"stage": 3, "stage3_param_persistence_threshold": 0})

@@ -25,45 +25,27 @@ def rank(**fields: Any) -> Rank:
         Phase("step", 12 * GIB, 12 * GIB, 40 * GIB, {"optimizer states": 12 * GIB}),
     )  # fmt: skip
     defaults: dict[str, Any] = {
-        "rank": 0,
-        "role": "first",
-        "outcome": "finished",
-        "requested": 30 * GIB,
-        "allocated": 31 * GIB,
-        "reserved": 40 * GIB,
-        "phases": phases,
+        "rank": 0, "role": "first", "outcome": "finished", "requested": 30 * GIB, "allocated": 31 * GIB,
+        "reserved": 40 * GIB, "phases": phases,
         "timeline": ((0, 12 * GIB, "forward"), (5, 30 * GIB, "forward"), (9, 12 * GIB, "step")),
         "largest": (Place("train.py:41", "model.layers.3.mlp", "activations", 20 * GIB, 32),),
         "host": Host(pageable=10 * GIB, pinned=2 * GIB),
         "collectives": (Collective("all_gather", "world", 64, "forward", "bfloat16", 406.0, 129.6 * GIB),),
-    }
+    }  # fmt: skip
     return Rank(**{**defaults, **fields})
 
 
 OUT_OF_MEMORY = rank(
-    rank=63,
-    role="last",
-    outcome="out of memory",
-    failure=Failure(
-        "out of memory", "NPU out of memory.", "forward", "model.layers.3.mlp", "train.py:41", 2 * GIB
-    ),
-)
+    rank=63, role="last", outcome="out of memory",
+    failure=Failure("out of memory", "NPU out of memory.", "forward", "model.layers.3.mlp", "train.py:41", 2 * GIB),
+)  # fmt: skip
 
 
 def rehearsal(*ranks: Rank, **fields: Any) -> Rehearsal:
     """Return the rehearsal of 64 ranks, 8 a node, of which `ranks` were rehearsed."""
     defaults: dict[str, Any] = {
-        "program": ("train.py", "--deepspeed", "ds.json"),
-        "profile": PROFILE,
-        "memory": 64 * GIB,
-        "reserve": 2 * GIB,
-        "ranks": 64,
-        "per_node": 8,
-        "steps": 3,
-        "ranks_rehearsed": ranks,
-        "assumed": ("no step is skipped",),
-        "not_promised": ("kernel workspaces",),
-        "seconds": 58.0,
-        "committed": GIB // 2,
-    }
+        "program": ("train.py", "--deepspeed", "ds.json"), "profile": PROFILE, "memory": 64 * GIB, "reserve": 2 * GIB,
+        "ranks": 64, "per_node": 8, "steps": 3, "ranks_rehearsed": ranks, "assumed": ("no step is skipped",),
+        "not_promised": ("kernel workspaces",), "seconds": 58.0, "committed": GIB // 2,
+    }  # fmt: skip
     return Rehearsal(**{**defaults, **fields})

@@ -56,9 +56,7 @@ def rehearse(ranks: int, which: str, program: Path, *words: str) -> None:
 
 
 def check(expected: dict[str, Any], found: dict[str, Any], name: str) -> None:
-    assert "error" not in expected | found, (
-        f"{name}: {expected.get('error')}, rehearsed: {found.get('error')}"
-    )
+    assert "error" not in expected | found, f"{name}: {expected}, rehearsed: {found}"
     for peak in ("requested", "allocated", "host"):
         assert found[peak] == expected[peak], f"{name}: {peak}"
 
@@ -66,9 +64,7 @@ def check(expected: dict[str, Any], found: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize(
     ("ranks", "names"), [(2, DOZEN), *(pytest.param(ranks, (), marks=pytest.mark.slow) for ranks in (2, 4))]
 )
-def test_a_rehearsed_rank_requests_what_a_real_one_does(
-    tmp_path: Path, ranks: int, names: tuple[str, ...]
-) -> None:
+def test_a_rehearsed_rank_requests_what_a_real_one_does(tmp_path, ranks, names) -> None:
     files = [tmp_path / "real.json", tmp_path / "rehearsed.json"]
     real(ranks, CONFIGURATIONS, str(files[0]), *names)
     rehearse(ranks, "0", CONFIGURATIONS, str(files[1]), *names)
@@ -88,9 +84,7 @@ def test_a_rehearsed_rank_requests_what_a_real_one_does(
         *(pytest.param(name, (0, 3), marks=pytest.mark.slow) for name in PROGRAMS),
     ],
 )
-def test_the_ranks_that_are_rehearsed_request_what_real_ones_do(
-    tmp_path: Path, name: str, ranks: tuple[int, ...]
-) -> None:
+def test_the_ranks_that_are_rehearsed_request_what_real_ones_do(tmp_path, name, ranks) -> None:
     folders = [tmp_path / "real", tmp_path / "rehearsed"]
     for folder in folders:
         folder.mkdir()

@@ -111,33 +111,10 @@ def test_a_step_has_its_collectives_also_if_it_is_the_only_one(tmp_path: Path) -
 
 def test_a_checkpoint_is_sized_and_not_written(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
-    source = TRAIN.replace(
-        "    optimizer.zero_grad()",
-        f"    optimizer.zero_grad()\n    torch.save(obj=model.state_dict(), f={str(path)!r})",
-    )
+    source = f"{TRAIN}    torch.save(obj=model.state_dict(), f={str(path)!r})\n"
     status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
-    assert status == 0
-    assert not path.exists()
+    assert (status, path.exists()) == (0, False)
     assert any("model.pt: 0.008 GiB, not written" in note for note in rehearsal.ranks_rehearsed[0].notes)
-
-
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        (["--memory=7EiB"], "--memory"),
-        (["--memory=1GiB", "--ranks=0"], "--ranks 0"),
-        (["--memory=1GiB", "--rank=9"], "--rank 9"),
-    ],
-)
-def test_options_that_make_no_job_are_errors(tmp_path: Path, options: list[str], found: str) -> None:
-    (tmp_path / "train.py").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", *options, "--", str(tmp_path / "train.py")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "ACC-713" in done.stderr
-    assert found in done.stderr
 
 
 def test_too_few_addresses_on_this_machine_are_no_verdict(tmp_path: Path) -> None:

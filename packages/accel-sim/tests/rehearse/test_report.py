@@ -15,6 +15,8 @@ from accel_sim.rehearse.record import Collective, Failure, Phase, Place, Rank, R
 
 from .records import GIB, OUT_OF_MEMORY, rank, rehearsal
 
+FAILED = rank(rank=1, role="", outcome="failed", failure=Failure("error", "boom\nmore"))
+
 
 @pytest.mark.parametrize(
     ("record", "sentence"),
@@ -24,24 +26,13 @@ from .records import GIB, OUT_OF_MEMORY, rank, rehearsal
             rehearsal(rank(), OUT_OF_MEMORY),
             "does not fit: rank 63 (last) asked for 2.00 GiB in forward, module model.layers.3.mlp, train.py:41",
         ),
-        (
-            rehearsal(rank(reserved=63 * GIB)),
-            "does not fit: 63.00 GiB reserved of 62.00 GiB on rank 0 (first)",
-        ),
-        (
-            rehearsal(
-                rank(), rank(rank=1, role="", outcome="failed", failure=Failure("error", "boom\nmore"))
-            ),
-            "the program failed: rank 1 in the program: boom",
-        ),
+        (rehearsal(rank(reserved=63 * GIB)), "does not fit: 63.00 GiB reserved of 62.00 GiB on rank 0 (first)"),
+        (rehearsal(rank(), FAILED), "the program failed: rank 1 in the program: boom"),
         (rehearsal(rank(outcome="failed")), "the program failed: rank 0 (first) ended without saying why"),
         (rehearsal(), "the program failed: no rank began"),
-        (
-            rehearsal(rank(), interrupted=True),
-            "stopped before the end: what follows is what was seen until then",
-        ),
+        (rehearsal(rank(), interrupted=True), "stopped before the end: what follows is what was seen until then"),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_is_one_sentence_and_the_first_line(record: Rehearsal, sentence: str):
     assert report.terminal(record).splitlines()[0] == sentence
     assert f"<title>accel rehearse: {sentence}</title>" in page.html(record)
@@ -162,10 +153,7 @@ def test_a_picture_of_very_many_points_is_thinned():
 
 def test_equal_records_differ_in_nothing():
     text = compare.differences(rehearsal(rank()), rehearsal(rank(), seconds=3.0))
-    assert text.splitlines() == [
-        "before: fits with 22.00 GiB to spare",
-        "now:    fits with 22.00 GiB to spare",
-    ]
+    assert text.splitlines() == [f"{when} fits with 22.00 GiB to spare" for when in ("before:", "now:   ")]
 
 
 def test_a_comparison_names_what_changed_and_by_how_much():
