@@ -37,16 +37,9 @@ def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-ec", line],
-            cwd=folder,
-            env={**kept, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
+            ["bash", "-ec", line], cwd=folder, env={**kept, **variables}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", check=False,
+        )  # fmt: skip
 
     return run
 

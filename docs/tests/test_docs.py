@@ -80,9 +80,7 @@ def test_a_page_that_installs_a_package_of_ours_says_that_it_is_not_on_the_index
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_command_that_installs_torch_brings_the_tested_one_and_is_no_pattern_of_the_shell(
-    page: Path,
-) -> None:
+def test_a_command_that_installs_torch_brings_the_tested_one_and_is_no_pattern_of_the_shell(page) -> None:
     """An unquoted `torch==2.13.*` is an error in zsh; without the constraint a newer torch with CUDA is installed."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for command in re.findall(r"^(?:\$ )?pip install .+$", text, re.MULTILINE):
@@ -135,17 +133,22 @@ def is_ours(dotted: str) -> bool:
     )
 
 
+#: The paragraphs of docs/errors.md, by code.
+ERRORS = dict(
+    re.findall(
+        r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", (ROOT / "docs/errors.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+)  # fmt: skip
+
+
 def error_classes() -> dict[str, ast.ClassDef]:
     """Every class in the packages that sets an error code, by its code."""
     found = {}
     for source in ROOT.glob("packages/*/src/**/*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                codes = [
-                    s.value.value
-                    for s in node.body
-                    if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "code"
-                ]
+                assigned = [each for each in node.body if isinstance(each, ast.Assign)]
+                codes = [each.value.value for each in assigned if ast.unparse(each.targets[0]) == "code"]
                 assert not set(codes) & found.keys(), f"{codes} twice"
                 found.update(dict.fromkeys(codes, node))
     return found
@@ -153,13 +156,11 @@ def error_classes() -> dict[str, ast.ClassDef]:
 
 def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
     kinds = error_classes()
-    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
-    assert sections.keys() == kinds.keys()
+    assert ERRORS.keys() == kinds.keys()
     for code, kind in kinds.items():
         bases = {ast.unparse(base) for base in kind.bases} - {"AccelError"}
-        assert sections[code].startswith(f"`{kind.name}` (")
-        assert set(re.findall(r"`(\w+)`", sections[code].partition(" (")[2].partition(")")[0])) == bases
+        assert ERRORS[code].startswith(f"`{kind.name}` (")
+        assert set(re.findall(r"`(\w+)`", ERRORS[code].partition(" (")[2].partition(")")[0])) == bases
 
 
 def texts(node: ast.expr) -> list[str]:
@@ -178,16 +179,13 @@ def texts(node: ast.expr) -> list[str]:
 def test_the_page_of_errors_has_the_first_line_of_every_error() -> None:
     """So that a search for the text of a message finds it."""
     codes = {kind.name: code for code, kind in error_classes().items()}
-    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     missing = set()
     for source in ROOT.glob("packages/*/src/**/*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            code = (
-                codes.get(ast.unparse(node.func).rpartition(".")[2]) if isinstance(node, ast.Call) else None
-            )
+            name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+            code = codes.get(name)
             for what in [keyword.value for keyword in node.keywords if keyword.arg == "what"] if code else []:
-                missing |= {(code, text) for text in texts(what) if f"`` {text} ``" not in sections[code]}
+                missing |= {(code, text) for text in texts(what) if f"`` {text} ``" not in ERRORS[code]}
     assert {(code, text) for code, text in missing if text.strip("… ")} == set(), "to add to *Messages:*"
 
 
@@ -259,17 +257,12 @@ def value(page: str, row: str, column: str) -> float:
 def same_bits() -> str:
     """Configurations that have stock DeepSpeed's bits on every accelerator, and all of them."""
     kept = [
-        json.loads(file.read_text("utf-8")) for file in (ROOT / "docs/results/conformance").glob("*.json")
+        json.loads(file.read_text("utf-8"))["engine"] for file in ROOT.glob("docs/results/conformance/*.json")
     ]
-    names = set.union(*(set(result["engine"]) for result in kept))
+    names = set.union(*map(set, kept))
     # What an accelerator declares missing was not compared there.
-    equal = {
-        name
-        for name in names
-        if {r["engine"][name]["identical"] for r in kept if r["engine"][name]["outcome"] == "passed"}
-        == {True}
-    }
-    return f"{len(equal)} of {len(names)}"
+    same = {name: {r[name]["identical"] for r in kept if r[name]["outcome"] == "passed"} for name in names}
+    return f"{list(same.values()).count({True})} of {len(names)}"
 
 
 def right() -> str:
@@ -280,9 +273,8 @@ def right() -> str:
 
 
 def test_a_figure_of_the_readme_is_the_one_of_its_row() -> None:
-    wheel, alone = (
-        value("first_use", row, "s") for row in ("accel-ops's wheel, no compiler", "DeepSpeed alone")
-    )
+    rows_of_first_use = ("accel-ops's wheel, no compiler", "DeepSpeed alone")
+    wheel, alone = (value("first_use", row, "s") for row in rows_of_first_use)
     ratios = [float(row["stock ÷ ours"]) for row in rows("offload")]
     ours, theirs = (value("launch", row, "start-up, s") for row in ("accel launch", "deepspeed"))
     shm, gloo = (value("generate", row, "tokens/s") for row in ("shm", "gloo"))

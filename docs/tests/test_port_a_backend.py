@@ -66,9 +66,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Callable[
     return run
 
 
-def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(
-    simulated: Callable[[str], str],
-) -> None:
+def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(simulated) -> None:
     shown = simulated("python program.py")
     assert "class accel_klxpu.accelerator KLXPU_Accelerator" in shown
     assert "builder accel_klxpu.op_builder" in shown

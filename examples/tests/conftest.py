@@ -15,15 +15,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent
 sys.path.insert(0, str(EXAMPLES))
 
-FROM_A_LAUNCHER = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "LOCAL_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+FROM_A_LAUNCHER = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_")
 HANG = 300  # seconds
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -33,7 +25,7 @@ def python() -> Command:
     """Run `python <arguments>` in a folder and return what it said."""
 
     def run(folder: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in FROM_A_LAUNCHER}
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith(FROM_A_LAUNCHER)}
         with subprocess.Popen(
             [sys.executable, *map(str, arguments)],
             cwd=folder,
@@ -55,9 +47,7 @@ def python() -> Command:
 @pytest.fixture(scope="session")
 def train(python: Command) -> Command:
     """Run train_lm.py in a folder, as one rank."""
-    return lambda folder, *flags, **environment: python(
-        folder, EXAMPLES / "train_lm.py", *flags, **environment
-    )
+    return lambda folder, *flags, **variables: python(folder, EXAMPLES / "train_lm.py", *flags, **variables)
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +55,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of small text files that follow a simple rule, so that a tiny model learns it at once."""
     folder = tmp_path_factory.mktemp("texts")
     for number in range(40):
-        lines = (
-            f"file {number:02d} line {line:03d}: {line:03d} + 1 = {line + 1:03d}\n" for line in range(80)
-        )
+        lines = (f"file {number:02d} line {n:03d}: {n:03d} + 1 = {n + 1:03d}\n" for n in range(80))
         (folder / f"sums{number:02d}.txt").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -75,14 +63,5 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(texts: Path) -> list[str]:
     """Flags of a run that takes a moment; its dropout makes the random state matter."""
-    flags = {
-        "data": texts,
-        "context": 32,
-        "layers": 1,
-        "heads": 2,
-        "width": 16,
-        "batch": 4,
-        "dropout": 0.1,
-        "sample": 8,
-    }
-    return [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+    flags = "--context 32 --layers 1 --heads 2 --width 16 --batch 4 --dropout 0.1 --sample 8"
+    return ["--data", str(texts), *flags.split()]

@@ -25,8 +25,6 @@ pytestmark = pytest.mark.skipif(
 )
 SCRIPT = Path(__file__).parent.parent / "generate.py"
 TINY = ("--layers", "2", "--width", "32", "--heads", "4", "--key_value_heads", "2", "--tokens", "6")
-
-
 #: Keep the ports of these tests from others that ask for any free one.
 HELD: list[socket.socket] = []
 
@@ -38,9 +36,7 @@ def launch() -> list[str]:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store, which may listen here
     HELD.append(probe)
     port = str(probe.getsockname()[1])
-    return [
-        "-m", "accel_launch", "--num_accelerators", "2", "--bind_cores_to_rank", "--master_port", port,
-    ]  # fmt: skip
+    return f"-m accel_launch --num_accelerators 2 --bind_cores_to_rank --master_port {port}".split()
 
 
 def texts(folder: Path) -> list[dict[str, Any]]:
@@ -62,12 +58,9 @@ def alone(python: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[in
 
 
 @pytest.mark.parametrize("backend", ["shm", "gloo"])
-def test_two_ranks_make_the_tokens_of_one_process(
-    backend: str, alone: list[int], tmp_path: Path, python: Callable
-) -> None:
-    result = python(
-        tmp_path, *launch(), SCRIPT, *TINY, "--check", "--backend", backend, "--json", "made.json"
-    )
+def test_two_ranks_make_the_tokens_of_one_process(backend, alone, tmp_path, python) -> None:
+    flags = (*TINY, "--check", "--backend", backend, "--json", "made.json")
+    result = python(tmp_path, *launch(), SCRIPT, *flags)
     assert result.returncode == 0, result.stderr
     (text,) = texts(tmp_path)
     assert text["token_ids"] == alone
@@ -80,20 +73,11 @@ def test_two_ranks_make_the_tokens_of_one_process(
 
 
 def test_typed_prompts_are_answered_on_all_ranks_until_the_input_ends(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        *launch(),
-        str(SCRIPT),
-        *TINY,
-        "--positions",
-        "20",
-        "--interactive",
-        "--json",
-        "made.json",
-    ]
+    flags = (*TINY, "--positions", "20", "--interactive", "--json", "made.json")
     result = subprocess.run(
-        command, input=f"ab\n\n{'long ' * 9}\ncd\n", cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+        [sys.executable, *launch(), str(SCRIPT), *flags], input=f"ab\n\n{'long ' * 9}\ncd\n",
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert [text["prompt"] for text in texts(tmp_path)] == ["ab", "cd"]
     assert result.stdout.count("an empty prompt") == 1
@@ -102,15 +86,8 @@ def test_typed_prompts_are_answered_on_all_ranks_until_the_input_ends(tmp_path: 
 
 @pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ctrl_c_ends_a_run_with_a_word(launched: bool, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        *(launch() if launched else ()),
-        str(SCRIPT),
-        *TINY[:-1],
-        "900",
-        "--repeat",
-        "1000",
-    ]
+    launcher = launch() if launched else ()
+    command = [sys.executable, *launcher, str(SCRIPT), *TINY[:-1], "900", "--repeat", "1000"]
     # A run in the background ignores it, and so would its children.
     heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
@@ -179,9 +156,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_input_is_refused_before_anything_is_loaded(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_input_is_refused_before_anything_is_loaded(case, tmp_path, monkeypatch) -> None:
     flags, found = REFUSED[case]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput) as caught:
@@ -199,18 +174,14 @@ def test_a_backend_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pa
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("prompt", "found"),
-    [([], "a prompt without tokens"), ([1] * 15, "15 tokens of prompt and 6")],
-    ids=["empty", "long"],
-)
-def test_a_prompt_that_does_not_fit_the_model_is_refused(prompt: list[int], found: str) -> None:
+def test_a_prompt_that_does_not_fit_the_model_is_refused() -> None:
     from sharded_lm.generation import check_length
     from transformers import LlamaConfig
 
     model = SimpleNamespace(config=LlamaConfig(max_position_embeddings=20))
-    with pytest.raises(BadInput, match=found):
-        check_length(model, prompt, 6)
+    for prompt, found in (([], "a prompt without tokens"), ([1] * 15, "15 tokens of prompt and 6")):
+        with pytest.raises(BadInput, match=found):
+            check_length(model, prompt, 6)
     check_length(model, [1] * 14, 6)
 
 

@@ -95,9 +95,7 @@ def test_a_step_is_named_and_lives_until_it_ends(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("impatient")
-def test_only_the_rank_that_prints_speaks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_rank_that_prints_speaks(capsys, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
     with working("importing"):
         time.sleep(0.1)

@@ -18,11 +18,11 @@ EXAMPLES = Path(__file__).parent.parent
 FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
 
 
-def given(content: str | bytes, flag: str) -> Callable[[Path], list[str]]:
+def given(content: str, flag: str) -> Callable[[Path], list[str]]:
     """A file `given` with this content, which the flag names."""
 
     def make(folder: Path) -> list[str]:
-        (folder / "given").write_bytes(content if isinstance(content, bytes) else content.encode())
+        (folder / "given").write_text(content)
         return [flag, "given"]
 
     return make
@@ -34,18 +34,17 @@ def folder_of_binaries(folder: Path) -> list[str]:
     return ["--data", "given"]
 
 
-def checkpoint_of_another_shape(folder: Path) -> list[str]:
-    state = {"identity": {"layers": 9}, "step": 1}
+def checkpoint_without_state(folder: Path) -> list[str]:
     (folder / "given/checkpoint/step000001").mkdir(parents=True)
     (folder / "given/checkpoint/latest").write_text("step000001")
+    return ["--resume", "--out", "given"]
+
+
+def checkpoint_of_another_shape(folder: Path) -> list[str]:
+    flags = checkpoint_without_state(folder)
+    state = {"identity": {"layers": 9}, "step": 1}
     (folder / "given/checkpoint/step000001/run.json").write_text(json.dumps(state))
-    return ["--resume", "--out", "given"]
-
-
-def checkpoint_without_state(folder: Path) -> list[str]:
-    (folder / "given/checkpoint").mkdir(parents=True)
-    (folder / "given/checkpoint/latest").write_text("step000001")
-    return ["--resume", "--out", "given"]
+    return flags
 
 
 def just(*flags: str) -> Callable[[Path], list[str]]:
@@ -79,9 +78,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused_input_is_explained_and_leaves_nothing(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_input_is_explained_and_leaves_nothing(case, tmp_path, monkeypatch) -> None:
     make, found = CASES[case]
     flags = make(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -101,9 +98,7 @@ def test_under_a_launcher_refused_input_is_explained_once(tmp_path: Path, python
     assert FOUR_PARTS.search(result.stderr)
 
 
-def test_config_that_only_deepspeed_can_judge_is_refused_alike(
-    tmp_path: Path, train: Callable, tiny: list[str]
-) -> None:
+def test_config_that_only_deepspeed_can_judge_is_refused_alike(tmp_path, train, tiny) -> None:
     (tmp_path / "given").write_text('{"zero_optimization": {"stage": 1, "reduce_bucket_size": "wide"}}')
     result = train(tmp_path, *tiny, "--deepspeed_config", "given")
     assert result.returncode == 2
@@ -112,9 +107,7 @@ def test_config_that_only_deepspeed_can_judge_is_refused_alike(
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_accelerator_that_does_not_exist_is_refused_in_accels_own_words(
-    tmp_path: Path, train: Callable, tiny: list[str]
-) -> None:
+def test_an_accelerator_that_does_not_exist_is_refused_in_accels_own_words(tmp_path, train, tiny) -> None:
     result = train(tmp_path, *tiny, DS_ACCELERATOR="abacus")
     assert result.returncode == 2
     assert FOUR_PARTS.fullmatch(result.stderr), result.stderr

@@ -25,16 +25,8 @@ def test_the_tests_of_a_project_pass_on_a_simulated_device(python, tmp_path, nam
     known = any(point.value == "accel_sim.pytest_plugin" for point in entry_points(group="pytest11"))
     plugin = () if known else ("-p", "accel_sim.pytest_plugin")
     program = ("-m", "accel_core.cli", "sim", device, "--", sys.executable, "-m", "pytest", *plugin)
-    options = (
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-        "--rootdir",
-        PROJECTS / name,
-        PROJECTS / name,
-    )
-    done = python(tmp_path, *program, *options, DS_ACCELERATOR=device, PT_HPU_LAZY_MODE="0")
+    options = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", PROJECTS / name)
+    variables = {"DS_ACCELERATOR": device, "PT_HPU_LAZY_MODE": "0"}
+    done = python(tmp_path, *program, *options, PROJECTS / name, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{PASSED[name]} passed" in done.stdout

@@ -17,13 +17,7 @@ STEPS, HALF = 6, 3
 STAGE_STEPS = 30
 EXACT = ("train_loss", "validation_loss", "bytes_trained_on", "text")
 # Variant: its stage, and how far its losses may be from plain data parallelism's.
-VARIANTS = {
-    "stage0": (0, 0),
-    "stage1": (1, 1e-4),
-    "stage2": (2, 1e-4),
-    "stage3": (3, 1e-4),
-    "stage2_bf16": (2, 0.05),
-}
+VARIANTS = {"stage0": (0, 0), **{f"stage{n}": (n, 1e-4) for n in (1, 2, 3)}, "stage2_bf16": (2, 0.05)}
 
 
 def read_summary(out: Path) -> dict[str, Any]:
@@ -52,9 +46,7 @@ def test_a_run_leaves_a_picture_the_figures_and_a_checkpoint(whole: Path) -> Non
     assert figures["text"].startswith("def ")
 
 
-def test_a_resumed_process_continues_bit_for_bit(
-    whole: Path, tmp_path: Path, train: Callable, tiny: list[str]
-) -> None:
+def test_a_resumed_process_continues_bit_for_bit(whole, tmp_path, train, tiny) -> None:
     shutil.copytree(whole / f"checkpoint/step{HALF:06d}", tmp_path / f"halves/checkpoint/step{HALF:06d}")
     (tmp_path / "halves/checkpoint/latest").write_text(f"step{HALF:06d}")
 
@@ -67,9 +59,7 @@ def test_a_resumed_process_continues_bit_for_bit(
     assert {name: figures[name] for name in EXACT} == {name: expected[name] for name in EXACT}
 
 
-def test_a_damaged_checkpoint_is_explained(
-    whole: Path, tmp_path: Path, train: Callable, tiny: list[str]
-) -> None:
+def test_a_damaged_checkpoint_is_explained(whole, tmp_path, train, tiny) -> None:
     shutil.copytree(whole / "checkpoint", tmp_path / "runs/train_lm/checkpoint")
     weights = tmp_path / f"runs/train_lm/checkpoint/step{STEPS:06d}/mp_rank_00_model_states.pt"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -79,9 +69,7 @@ def test_a_damaged_checkpoint_is_explained(
     assert "Traceback" not in result.stderr
 
 
-def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(
-    tmp_path: Path, python: Callable, tiny: list[str]
-) -> None:
+def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(tmp_path, python, tiny) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # a port of its own
     result = python(tmp_path, *launcher, EXAMPLES / "tests/zero_stages.py", STAGE_STEPS, *tiny)
     assert result.returncode == 0, result.stderr

@@ -47,9 +47,7 @@ def tree(root: Path, own: str, **controllers: str) -> Path:
     ],
     ids=["the root", "beside its own", "below its own"],
 )
-def test_the_process_moves_to_a_cgroup_with_the_limit(
-    tmp_path: Path, limits: list[int], own: str, controllers: dict[str, str], parent: str
-) -> None:
+def test_the_process_moves_to_a_cgroup_with_the_limit(tmp_path, limits, own, controllers, parent) -> None:
     folder = tree(tmp_path, own, **controllers) / parent / f"zero-infinity-{os.getpid()}"
     said = memory.limit(100 * MIB, tmp_path)
     wanted = int((folder / "memory.max").read_text())
@@ -70,9 +68,7 @@ def test_the_process_moves_to_a_cgroup_with_the_limit(
     ],
     ids=["version 1", "both versions", "another controller", "not mounted", "nothing"],
 )
-def test_without_such_a_cgroup_the_limit_is_that_of_data(
-    tmp_path: Path, limits: list[int], own: str, controllers: dict[str, str]
-) -> None:
+def test_without_such_a_cgroup_the_limit_is_that_of_data(tmp_path, limits, own, controllers) -> None:
     tree(tmp_path, own, **controllers)
     assert memory.limit(100 * MIB, tmp_path) == f"RLIMIT_DATA {limits[0] // MIB} MiB"
     assert limits[0] > 100 * MIB
@@ -80,9 +76,7 @@ def test_without_such_a_cgroup_the_limit_is_that_of_data(
 
 
 @pytest.mark.parametrize("refused", ["memory.max", "cgroup.procs"])
-def test_a_cgroup_that_refuses_the_process_is_removed(
-    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
+def test_a_cgroup_that_refuses_the_process_is_removed(tmp_path, limits, monkeypatch, refused) -> None:
     root = tree(tmp_path, "0::/\n", _="memory")
     written: list[str] = []
 

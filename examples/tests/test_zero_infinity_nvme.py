@@ -37,9 +37,7 @@ def test_a_resumed_run_has_the_losses_of_one_without_interruption(python: Comman
 
 
 @pytest.mark.slow
-def test_a_model_larger_than_the_limit_trains_from_disk_and_not_in_memory(
-    python: Command, tmp_path: Path
-) -> None:
+def test_a_model_larger_than_the_limit_trains_from_disk_and_not_in_memory(python, tmp_path) -> None:
     options = ("--layers", "40", "--limit", "400", "--steps", "1")  # 560 MiB of states
     assert len(train(python, tmp_path, *options)) == 1
     ended = python(tmp_path, PROGRAM, "--folder", "run", *options, "--in-memory", DS_ACCELERATOR="cpu")
@@ -48,9 +46,7 @@ def test_a_model_larger_than_the_limit_trains_from_disk_and_not_in_memory(
 
 
 @pytest.mark.parametrize(("given", "limit"), [(("--layers", "8"), 67), (("--limit", "40"), 40)])
-def test_a_limit_that_is_too_low_is_refused_with_one_that_fits(
-    python: Command, tmp_path: Path, given: tuple[str, ...], limit: int
-) -> None:
+def test_a_limit_that_is_too_low_is_refused_with_one_that_fits(python, tmp_path, given, limit) -> None:
     ended = python(tmp_path, PROGRAM, "--folder", "run", *given)
     assert ended.returncode == 2
     said = " ".join(ended.stderr.split())

@@ -20,13 +20,8 @@ from byte_lm.job import read_job
 from byte_lm.run import leave, run
 from deepspeed import comm
 
-VARIANTS = {
-    "stage0": ["--stage", "0"],
-    "stage1": ["--stage", "1"],
-    "stage2": ["--stage", "2"],
-    "stage3": ["--stage", "3"],
-    "stage2_bf16": ["--stage", "2", "--dtype", "bf16"],
-}
+VARIANTS = {f"stage{stage}": ["--stage", f"{stage}"] for stage in range(4)}
+VARIANTS["stage2_bf16"] = ["--stage", "2", "--dtype", "bf16"]
 
 
 def main(steps: int, flags: list[str]) -> None:

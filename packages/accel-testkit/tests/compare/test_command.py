@@ -8,6 +8,8 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 _LIMIT = 1800
 
 
-def compare(
-    *arguments: object, sim: str = "", folder: Path = PROGRAMS, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def compare(*arguments: object, sim: str = "", folder: Path = PROGRAMS, **environment: str) -> Any:
     before = (*ACCEL, "sim", sim, "--", *ACCEL) if sim else ACCEL
     return subprocess.run(
         [*before, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=_LIMIT, check=False,
@@ -43,38 +43,34 @@ def recorded(folder: Path, *program: str, by: str = "module") -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def by_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("module") / "record", "train.py", "language")
+_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "collectives.py")
+#: Programs whose record several tests replay, by its name; of operations where its name says so.
+_RECORDED = {
+    "by module": ("train.py", "language"), "by operation": ("train.py", "language"),
+    "images by operation": ("train.py", "images"), "collectives": _RANKS,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def by_operation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("operation") / "record", "train.py", "language", by="operation")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The record of a name, made once."""
 
+    @cache
+    def make(name: str) -> Path:
+        by = "operation" if name.endswith("by operation") else "module"
+        return recorded(tmp_path_factory.mktemp("kept") / "record", *_RECORDED[name], by=by)
 
-@pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("images") / "record", "train.py", "images", by="operation")
-
-
-@pytest.fixture(scope="session")
-def collectives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("collectives") / "record", *_RANKS)
+    return make
 
 
 @pytest.fixture
-def record(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a record, so that tests may replay it at the same time."""
-    return Path(
-        shutil.copytree(request.getfixturevalue(getattr(request, "param", "by_module")), tmp_path / "record")
-    )
+def record(request: pytest.FixtureRequest, kept: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of a record."""
+    return Path(shutil.copytree(kept(getattr(request, "param", "by module")), tmp_path / "record"))
 
 
 @pytest.mark.parametrize("sim", ["npu", "hpu", "mps"])
-def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(
-    record: Path, sim: str
-) -> None:
+def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(record, sim) -> None:
     done = compare("replay", record, "--", "train.py", "language", sim=sim)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing differs beyond rounding" in done.stdout
@@ -83,9 +79,8 @@ def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(
 
 def test_fault_is_named_with_its_module_and_step_and_on_the_page(record: Path) -> None:
     # Five layer norms are calls of one forward pass, and their kernel is called once more for each step.
-    done = compare(
-        "replay", record, "--", "train.py", "language", sim="npu", FAULT="native_layer_norm:scale:6"
-    )
+    fault = "native_layer_norm:scale:6"
+    done = compare("replay", record, "--", "train.py", "language", sim="npu", FAULT=fault)
     assert done.returncode == 3, done.stdout + done.stderr
     assert first(record)["key"] == {
         "step": 1, "phase": "forward", "where": "LanguageModel.blocks.1.norm1", "name": "LayerNorm", "nth": 0
@@ -102,11 +97,10 @@ def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
     assert first(record)["key"]["step"] == 0
 
 
-@pytest.mark.parametrize("record", ["by_operation"], indirect=True)
+@pytest.mark.parametrize("record", ["by operation"], indirect=True)
 def test_operation_is_isolated_in_a_program_that_shows_the_fault(record: Path) -> None:
-    done = compare(
-        "replay", "--isolate", record, "--", "train.py", "language", sim="npu", FAULT="_softmax:truncated:0"
-    )
+    program = ("--", "train.py", "language")
+    done = compare("replay", "--isolate", record, *program, sim="npu", FAULT="_softmax:truncated:0")
     assert done.returncode == 3, done.stdout + done.stderr
     assert first(record)["key"]["name"] == "aten._softmax.default"
     folder = record / "replay" / "isolated"
@@ -128,9 +122,13 @@ def ranks(program: str, stage: int) -> tuple[str, ...]:
     return (*ACCEL, "launch", "--num_gpus", "2", "--master_port", port, "zero.py", program, str(stage))
 
 
-@pytest.mark.parametrize(
-    "stage", [2, pytest.param(0, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-)
+def stages(quick: int) -> Any:
+    """The stages of ZeRO with whole and with divided gradients or parameters, of which one is in quick runs."""
+    slow = [pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 2, 3) if stage != quick]
+    return pytest.mark.parametrize("stage", [quick, *slow])
+
+
+@stages(quick=2)
 def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Path, stage: int) -> None:
     program = ranks("language", stage)
     folder = recorded(tmp_path / "record", *program)
@@ -142,9 +140,7 @@ def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Pa
     assert (key["phase"], key["step"]) == ("collective", 1)
 
 
-def test_initial_parameters_of_the_record_are_loaded_unless_the_programs_own_are_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_initial_parameters_of_the_record_are_loaded_unless_asked_not_to(tmp_path: Path) -> None:
     done = compare("record", "--parameters", "1", tmp_path, "--", "train.py", "gated")
     assert done.returncode == 0, done.stderr
     assert "at most 1 MiB" in done.stderr
@@ -158,9 +154,7 @@ def test_initial_parameters_of_the_record_are_loaded_unless_the_programs_own_are
     assert first(tmp_path)["key"]["step"] == 0
 
 
-@pytest.mark.parametrize(
-    "stage", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
-)
+@stages(quick=3)
 def test_initial_parameters_are_loaded_into_the_copies_of_zero(tmp_path: Path, stage: int) -> None:
     program = ranks("gated", stage)
     done = compare("record", "--parameters", "1", tmp_path, "--", *program)
@@ -205,13 +199,8 @@ def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["module", "operation"])
 def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by: str) -> None:
     alone = subprocess.run(
-        [sys.executable, "unusual.py"],
-        cwd=PROGRAMS,
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT,
-        check=True,
-    )
+        [sys.executable, "unusual.py"], cwd=PROGRAMS, capture_output=True, text=True, timeout=_LIMIT, check=True
+    )  # fmt: skip
     kept = tmp_path / "rank_of_results.csv"
     kept.write_text("the user's own")
     done = compare("record", "--by", by, tmp_path, "--", "unusual.py")
@@ -221,50 +210,43 @@ def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by
     assert compare("runs", tmp_path, tmp_path).returncode == 0
 
 
-_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "collectives.py")
+of_collectives = pytest.mark.parametrize("record", ["collectives"], indirect=True)
 
 
+@of_collectives
 @pytest.mark.parametrize(
     "doubled",
     ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "all_reduce", "broadcast"],
 )
-def test_collectives_are_recorded_and_a_wrong_result_is_found(
-    collectives: Path, tmp_path: Path, doubled: str
-) -> None:
-    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
-    done = compare("replay", folder, "--", *_RANKS, DOUBLED=doubled)
+def test_collectives_are_recorded_and_a_wrong_result_is_found(record: Path, doubled: str) -> None:
+    done = compare("replay", record, "--", *_RANKS, DOUBLED=doubled)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert (first(folder)["key"]["name"], first(folder)["what"]) == (doubled, "result")
+    assert (first(record)["key"]["name"], first(record)["what"]) == (doubled, "result")
 
 
-def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(
-    collectives: Path, tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
-    done = compare("replay", folder, "--", *_RANKS)
+@of_collectives
+def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(record: Path) -> None:
+    done = compare("replay", record, "--", *_RANKS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_collectives_that_reduce_in_another_way_are_not_the_same_computation(
-    collectives: Path, tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
-    done = compare("replay", folder, "--", *_RANKS, REDUCTION="MAX")
+@of_collectives
+def test_collectives_that_reduce_in_another_way_are_not_the_same_computation(record: Path) -> None:
+    done = compare("replay", record, "--", *_RANKS, REDUCTION="MAX")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all_reduce MAX" in (folder / "replay" / "compare.json").read_text()
+    assert "all_reduce MAX" in (record / "replay" / "compare.json").read_text()
 
 
-def test_two_records_are_compared_without_running(by_module: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(by_module, tmp_path / "other")
-    done = compare("runs", by_module, other)
+def test_two_records_are_compared_without_running(record: Path, kept: Callable[[str], Path]) -> None:
+    done = compare("runs", kept("by module"), record)
     assert done.returncode == 0, done.stderr
-    file = other / "rank0.jsonl"
+    file = record / "rank0.jsonl"
     lines = file.read_text().splitlines()
     at = next(n for n, line in enumerate(lines) if '"shape":[4,16,32]' in line)
     changed = json.loads(lines[at])
     lines[at] = json.dumps(changed | {"projection": changed["projection"] + 1}, separators=(",", ":"))
     file.write_text("\n".join(lines) + "\n")
-    done = compare("runs", by_module, other)
+    done = compare("runs", kept("by module"), record)
     assert done.returncode == 3, done.stderr
     assert "(Embedding)" in done.stdout
 
@@ -300,20 +282,13 @@ def test_record_of_another_program_is_refused(record: Path) -> None:
 
 #: Operators of the device that the programs call, and the kinds of faults that change their results.
 _LANGUAGE = (
-    "native_layer_norm",
-    "addmm",
-    "gelu",
-    "_softmax",
-    "embedding",
-    "bmm",
-    "_log_softmax",
-    "gelu_backward",
-)
+    "native_layer_norm", "addmm", "gelu", "_softmax", "embedding", "bmm", "_log_softmax", "gelu_backward",
+)  # fmt: skip
 _IMAGES = ("convolution", "relu")
 _KINDS = ("scale", "truncated", "last", "nan", "shifted", "sign")
 _FAULTS = [
     pytest.param(record, f"{operator}:{kind}:{number % 3}", id=f"{operator}-{kind}")
-    for record, operators in (("by_operation", _LANGUAGE), ("images", _IMAGES))
+    for record, operators in (("by operation", _LANGUAGE), ("images by operation", _IMAGES))
     for operator in operators
     for number, kind in enumerate(_KINDS)
 ]

@@ -3,6 +3,7 @@
 """The first event that its inputs do not explain is named, and no other."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,12 +46,8 @@ def run(*events: tuple[Any, ...], rank: int = 0, world: int = 1) -> RankRecord:
 
 def chain(*errors: float) -> RankRecord:
     """Modules m0, m1, … each of which reads what the one before has computed; the data have the first error."""
-    return run(
-        *(
-            (FORWARD, f"m{n}", "Linear", [value(errors[n])], [value(errors[n + 1])])
-            for n in range(len(errors) - 1)
-        )
-    )
+    values = [[value(error)] for error in errors]
+    return run(*((FORWARD, f"m{n}", "Linear", values[n], values[n + 1]) for n in range(len(errors) - 1)))
 
 
 def first(reference: RankRecord, found: RankRecord) -> tuple[str, str] | None:
@@ -58,16 +55,17 @@ def first(reference: RankRecord, found: RankRecord) -> tuple[str, str] | None:
     return one and (one.key.where, one.what)
 
 
-def test_equal_runs_have_no_difference() -> None:
-    assert first(chain(0, 0, 0), chain(0, 0, 0)) is None
-
-
-def test_module_that_adds_an_error_is_named() -> None:
-    assert first(chain(0, 0, 0, 0), chain(0, 0, 1e-3, 1e-3)) == ("m1", "result")
-
-
-def test_rounding_that_grows_from_module_to_module_is_no_difference() -> None:
-    assert first(chain(0, 0, 0, 0, 0), chain(0, 1e-7, 1e-6, 8e-6, 5e-5)) is None
+@pytest.mark.parametrize(
+    ("errors", "blamed"),
+    [
+        pytest.param((0, 0, 0), None, id="equal runs"),
+        pytest.param((0, 0, 1e-3, 1e-3), ("m1", "result"), id="a module that adds an error"),
+        pytest.param((0, 1e-7, 1e-6, 8e-6, 5e-5), None, id="rounding that grows from module to module"),
+        pytest.param((1e-2, 1e-2), ("m0", "input"), id="data that differ"),
+    ],
+)
+def test_of_modules_the_one_that_adds_an_error_is_named(errors, blamed) -> None:
+    assert first(chain(*[0] * len(errors)), chain(*errors)) == blamed
 
 
 def test_difference_below_its_bound_is_said_to_be_below_and_not_equal() -> None:
@@ -79,35 +77,43 @@ def test_difference_below_its_bound_is_said_to_be_below_and_not_equal() -> None:
     assert difference.compare([chain(0, 0)], [chain(0, 0)]).nearest is None
 
 
-def test_data_that_differ_are_an_input() -> None:
-    assert first(chain(0, 0), chain(1e-2, 1e-2)) == ("m0", "input")
+#: What a run has of the error that one of its parts adds, the error, and what is blamed for it.
+ONE_ERROR: dict[str, tuple[Callable[[float], Any], float, tuple[str, str]]] = {
+    "code between modules, at the next one's input": (
+        lambda error: (
+            (FORWARD, "a", "Linear", [value()], [value()]),
+            (FORWARD, "b", "Linear", [value(error, 3)], [value(error)]),
+        ), 0.1, ("b", "input"),
+    ),
+    "what is inside of a module, and not the module": (
+        lambda error: (
+            (FORWARD, "outer.inner", "Linear", [value()], [value(error)]),
+            (FORWARD, "outer", "Block", [value()], [value(error, 2)], 1),
+        ), 1e-3, ("outer.inner", "result"),
+    ),
+    "a gradient that counts": (
+        lambda error: (
+            (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
+            (BACKWARD, "a.weight", GRADIENT_OF_PARAMETER, [value()], [value(error)]),
+        ), 1e-2, ("a.weight", "result"),
+    ),
+    "a stale parameter": (
+        lambda error: (
+            (STEP, "a.weight", "AdamW", [value()], [value()]),
+            (FORWARD, "a.weight", PARAMETER, [], [value(error)]),
+        ), 1e-2, ("a.weight", "result"),
+    ),
+    "an optimizer's step": (
+        lambda error: ((STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value(error)]),),
+        1e-4, ("a.weight", "result"),
+    ),
+}  # fmt: skip
 
 
-def test_code_between_modules_is_found_at_the_next_ones_input() -> None:
-    reference = run(
-        (FORWARD, "a", "Linear", [value()], [value()]), (FORWARD, "b", "Linear", [value(size=3)], [value()])
-    )
-    found = run(
-        (FORWARD, "a", "Linear", [value()], [value()]),
-        (FORWARD, "b", "Linear", [value(0.1, 3)], [value(0.1)]),
-    )
-    assert first(reference, found) == ("b", "input")
-
-
-def test_module_is_not_blamed_for_what_is_inside_of_it() -> None:
-    inner = (FORWARD, "outer.inner", "Linear", [value()], [value(1e-3)])
-    reference = run(
-        (FORWARD, "outer.inner", "Linear", [value()], [value()]),
-        (FORWARD, "outer", "Block", [value()], [value(size=2)], 1),
-    )
-    found = run(inner, (FORWARD, "outer", "Block", [value()], [value(1e-3, 2)], 1))
-    outcome = difference.compare([reference], [found])
-    assert outcome.first is not None
-    assert outcome.first.key.where == "outer.inner"
-    assert first(run((*reference.events[0].key[1:4], [value()], [value()])), run(inner)) == (
-        "outer.inner",
-        "result",
-    )
+@pytest.mark.parametrize("case", ONE_ERROR)
+def test_what_adds_the_error_is_named(case: str) -> None:
+    events, error, blamed = ONE_ERROR[case]
+    assert first(run(*events(0.0)), run(*events(error))) == blamed
 
 
 def test_factor_widens_the_bounds() -> None:
@@ -139,9 +145,7 @@ def test_gradient_that_is_rounding_does_not_count_and_its_parameter_may_go_anywh
     ("noise", "blamed"), [(1e-7, None), (1e-3, ("a", "result"))], ids=["rounding", "fault"]
 )
 @pytest.mark.parametrize("name", ["aten.sum.dim_IntList", "aten.convolution_backward.default"])
-def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(
-    noise: float, blamed: tuple[str, str] | None, name: str
-) -> None:
+def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(noise, blamed, name) -> None:
     def run_with(error: float) -> RankRecord:
         return run((BACKWARD, "a", name, [value()], [digest((1e-7 + error) * OTHER[0] * 6)]))
 
@@ -151,15 +155,8 @@ def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(
 @pytest.mark.parametrize("name", ["gelu", "native_layer_norm"])
 def test_wrong_derivative_is_named_beside_a_large_activation(name: str) -> None:
     def run_with(error: float) -> RankRecord:
-        return run(
-            (
-                BACKWARD,
-                "a",
-                f"aten.{name}_backward.default",
-                [value(size=1e-3), value()],
-                [value(error, 1e-3)],
-            )
-        )
+        given = [value(size=1e-3), value()]
+        return run((BACKWARD, "a", f"aten.{name}_backward.default", given, [value(error, 1e-3)]))
 
     assert first(run_with(0), run_with(1e-3)) == ("a", "result")
     assert first(run_with(0), run_with(1e-7)) is None
@@ -185,9 +182,7 @@ def test_memory_that_is_moved_is_not_blamed_for_what_is_rounding_beside_the_grad
 
 @pytest.mark.parametrize("size", [0.1, 0.0], ids=["bias", "bias of zeros"])
 @pytest.mark.parametrize(("error", "blamed"), [(1e-3, None), (0.1, ("a", "result"))], ids=["noise", "fault"])
-def test_bias_that_is_stepped_at_random_does_not_hide_a_wrong_result(
-    error: float, blamed: tuple[str, str] | None, size: float
-) -> None:
+def test_bias_that_is_stepped_at_random_does_not_hide_a_wrong_result(error, blamed, size) -> None:
     def run_with(noise: float, error: float) -> RankRecord:
         bias = digest(size * BASE[0] + noise * OTHER[0])
         return run(
@@ -210,16 +205,6 @@ def test_derivative_of_a_loss_may_cancel(error: float) -> None:
     assert first(run_with(0), run_with(error)) == (None if error < 1e-5 else ("a", "input"))
 
 
-def test_gradient_that_counts_is_named() -> None:
-    def run_with(error: float) -> RankRecord:
-        return run(
-            (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
-            (BACKWARD, "a.weight", GRADIENT_OF_PARAMETER, [value()], [value(error)]),
-        )
-
-    assert first(run_with(0), run_with(1e-2)) == ("a.weight", "result")
-
-
 def test_parameter_that_is_not_what_its_step_has_left_is_named_beside_larger_errors() -> None:
     def run_with(noise: float, shown: float) -> RankRecord:
         return run(
@@ -236,9 +221,7 @@ def test_parameter_that_is_not_what_its_step_has_left_is_named_beside_larger_err
 
 
 @pytest.mark.parametrize(("wrong", "blamed"), [(0.0, None), (1e-3, ("group 0, parameter 0", "result"))])
-def test_elements_of_one_tensor_that_are_stepped_at_random_do_not_hide_a_wrong_step(
-    wrong: float, blamed: tuple[str, str] | None
-) -> None:
+def test_elements_of_one_tensor_that_are_stepped_at_random_do_not_hide_a_wrong_step(wrong, blamed) -> None:
     def run_with(noise: float, step: float) -> RankRecord:
         flat = (BASE * (1 + step)).flatten()
         flat[1:4] += noise  # between the samples
@@ -248,23 +231,6 @@ def test_elements_of_one_tensor_that_are_stepped_at_random_do_not_hide_a_wrong_s
         )
 
     assert first(run_with(0, 0), run_with(0.1, wrong)) == blamed
-
-
-def test_stale_parameter_is_named() -> None:
-    def run_with(error: float) -> RankRecord:
-        return run(
-            (STEP, "a.weight", "AdamW", [value()], [value()]),
-            (FORWARD, "a.weight", PARAMETER, [], [value(error)]),
-        )
-
-    assert first(run_with(0), run_with(1e-2)) == ("a.weight", "result")
-
-
-def test_optimizer_is_named_for_its_step() -> None:
-    def run_with(error: float) -> RankRecord:
-        return run((STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value(error)]))
-
-    assert first(run_with(0), run_with(1e-4)) == ("a.weight", "result")
 
 
 def test_collective_is_not_blamed_for_what_another_rank_sent() -> None:

@@ -69,9 +69,7 @@ def test_another_model_keeps_its_own_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no file of torch", b"\x80\x04cos\nsystem\n(S'true'\ntR."])
-def test_file_that_is_damaged_or_hostile_is_named_and_the_program_goes_on(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_file_that_is_damaged_or_hostile_is_named_and_the_program_goes_on(tmp_path, content) -> None:
     (tmp_path / "rank0.0.pt").write_bytes(content)
     here = model(1)
     assert "are not loaded: " in load(tmp_path, here)[0]

@@ -25,9 +25,7 @@ def compared(configuration: Configuration, **options: Any) -> tuple[Comparison, 
     return Comparison(configuration, **settings), figures
 
 
-def answers(
-    configuration: Configuration, ranks: int = 1, change: Change | None = None
-) -> list[dict[str, Any]]:
+def answers(configuration: Configuration, ranks: int = 1, change: Change | None = None) -> Any:
     """What ranks would say that train as plain PyTorch does, the last one changed."""
     found = [copy.deepcopy(reference.of(configuration, ranks)) for _ in range(ranks)]
     if change is not None:

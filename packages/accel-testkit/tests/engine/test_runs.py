@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which runs are started, with what, and that they are on the accelerator they should be on."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,17 +24,13 @@ class Recording:
     started: list[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     target: Any = field(default_factory=lambda: SimpleNamespace(accelerator=OURS))
 
-    def run(
-        self, job: str, ranks: int, order: dict[str, Any], environment: Mapping[str, str], limit: float
-    ) -> list[dict[str, Any]]:
+    def run(self, job: str, ranks: int, order: dict[str, Any], environment: Any, limit: float) -> Any:
         self.started.append((ranks, order, dict(environment)))
         error = {"error": self.error} if self.error else {}
         return [{"accelerator": STOCK if order["stock"] else self.accelerator, **error}] * ranks
 
 
-def answered(
-    launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None
-) -> list[tuple[int, int, bool]]:
+def answered(launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None) -> Any:
     """Ranks, origin and whether it is stock DeepSpeed, of what was started."""
     with Runs(launcher, MATRIX, Path("checkpoints"), stock_answers) as runs:  # type: ignore[arg-type]
         for kind in kinds:

@@ -20,13 +20,8 @@ def run() -> Run:
     def start(*command: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         ours = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
         return subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=cwd,
-            env={**ours, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+            [sys.executable, "-m", *command], cwd=cwd, env={**ours, **environment},
+            capture_output=True, text=True, check=False, timeout=600,
+        )  # fmt: skip
 
     return start

@@ -81,17 +81,13 @@ def test_the_hardware_environment_leaves_torch_and_its_runtime_to_the_machine(ru
     assert named["deps"].split()[0] == "torch_newvendor==2.7.1"
 
 
-def test_the_hardware_environment_passes_every_variable_but_for_deepspeed_s_setup(
-    run: Run, folder: Path
-) -> None:
+def test_the_hardware_environment_passes_every_variable_but_for_deepspeed_s_setup(run, folder) -> None:
     found = hardware(run, folder, DS_ACCELERATOR=KEY)
     assert "*" in found["pass_env"].split()
     assert found["install_command"].startswith("env -u DS_ACCELERATOR ")
 
 
-def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(
-    device: dict[str, str], run: Run, folder: Path
-) -> None:
+def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(device, run, folder) -> None:
     found = hardware(run, folder)
     for command in found["commands"].strip().splitlines():
         python, m, *module = shlex.split(command)
@@ -105,26 +101,20 @@ def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(
 
 
 @pytest.mark.slow
-def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(
-    device: dict[str, str], run: Run, folder: Path
-) -> None:
+def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(device, run, folder) -> None:
     checks = suite(run, device, folder, "device", "multi")
     assert {check["trait"] for check in checks if check["outcome"] != "passed"} == {"graphs"}
     assert {check["tier"] for check in checks} == {"device", "multi"}
 
 
-def test_its_own_tests_pass_on_a_machine_without_a_device(
-    folder: Path, device: dict[str, str], run: Run
-) -> None:
+def test_its_own_tests_pass_on_a_machine_without_a_device(folder, device, run) -> None:
     site = device["PYTHONPATH"].split(os.pathsep)[-1]
     done = run("pytest", "-p", "no:cacheprovider", cwd=folder, PYTHONPATH=site)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "8 passed" in done.stdout
 
 
-def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(tmp_path, capsys) -> None:
     arguments = ["mtia", "--no-privateuse1", "--runtime", "torch", "--out", str(tmp_path)]
     assert main(["new-vendor", *arguments]) == 0
     folder = tmp_path / "accel-mtia"
@@ -159,9 +149,7 @@ def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(
     ],
     ids=" ".join,
 )
-def test_a_bad_answer_is_refused_in_four_parts_and_nothing_is_written(
-    arguments: list[str], found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_answer_is_refused_and_nothing_is_written(arguments, found, tmp_path, capsys) -> None:
     assert main(["new-vendor", *arguments, "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("[ACC-706] ")
@@ -170,16 +158,14 @@ def test_a_bad_answer_is_refused_in_four_parts_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_package_that_is_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_package_that_is_there_is_left_alone(tmp_path, capsys) -> None:
     (tmp_path / f"accel-{KEY}").mkdir()
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
     assert "is there already" in capsys.readouterr().err
     assert list((tmp_path / f"accel-{KEY}").iterdir()) == []
 
 
-def test_without_copier_it_says_what_to_install(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_copier_it_says_what_to_install(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "copier", None)
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
@@ -187,28 +173,24 @@ def test_without_copier_it_says_what_to_install(
     assert "pip install 'copier>=9.3,<10'" in error
 
 
-def test_the_last_line_names_a_page_that_is_installed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_line_names_a_page_that_is_installed(tmp_path, capsys) -> None:
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 0
     page = Path(capsys.readouterr().out.splitlines()[-1].partition(": ")[2])
     assert page.read_text(encoding="utf-8").startswith("# Writing a vendor package")
 
 
 @pytest.mark.parametrize("url", [(), ("--url", "https://git.acme.dev/accel-toy")])
-def test_the_address_is_a_step_only_where_it_is_a_placeholder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: tuple[str, ...]
-) -> None:
+def test_the_address_is_a_step_only_where_it_is_a_placeholder(tmp_path, capsys, url) -> None:
     assert main(["new-vendor", KEY, "--out", str(tmp_path), *url]) == 0
     said = capsys.readouterr().out
-    assert ("grep -rn forge.example" in said) == (not url)
+    assert ("grep -rn forge.example ." in said) == (not url)
     project = (tmp_path / f"accel-{KEY}/pyproject.toml").read_text(encoding="utf-8")
     assert ("forge.example" in project) == (not url)
+    assert url or f'Homepage = "https://forge.example/OWNER/accel-{KEY}"' in project
+    assert "email" not in project
 
 
-def test_a_missing_accel_ops_is_one_of_the_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_accel_ops_is_one_of_the_steps(tmp_path, capsys, monkeypatch) -> None:
     def version(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -225,8 +207,6 @@ def test_a_missing_accel_ops_is_one_of_the_steps(
 def test_the_command_has_an_option_for_every_question() -> None:
     text = (new_vendor.template() / "copier.yml").read_text(encoding="utf-8")
     questions = {
-        name
-        for name, question in yaml.safe_load(text).items()
-        if not name.startswith("_") and question.get("when", True)
+        name for name, each in yaml.safe_load(text).items() if name[0] != "_" and each.get("when", True)
     }
     assert questions == {*new_vendor._QUESTIONS, "privateuse1"}
