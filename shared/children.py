@@ -104,6 +104,24 @@ class Children:
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
 
 
+def on_device(key: str, *arguments: object, devices: int | None = None, **variables: str) -> Ended:
+    """Run Python with these arguments where such a device is simulated, or on the CPU; its failure is the test's."""
+    import accel_sim
+
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_STEERING) or name == "ACCEL_CACHE_DIR"
+    }
+    base = kept | {"OMP_NUM_THREADS": "1"} | variables
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *map(str, arguments)],
+        env=base if key == "cpu" else accel_sim.environment(key, devices=devices, base=base),
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr).expect_success()
+
+
 def as_user(user: int, function: Callable[[], Result]) -> Result:
     """Return what the function returns in a child process of that user; an exception there is the test's."""
     reading, writing = os.pipe()

@@ -4,19 +4,16 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.children import on_device
+
 NEEDED = ("accelerate", "deepspeed", "accel_sim")
 if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
     pytest.skip(f"not run: {', '.join(missing)} not installed", allow_module_level=True)
-
-import accel_sim  # noqa: E402
 
 pytestmark = [pytest.mark.more, pytest.mark.upstream]
 
@@ -28,23 +25,12 @@ QUICK = {"cpu", "npu"}
 
 def losses(key: str, ranks: int, stage: int) -> dict[str, Any]:
     """What the program prints on an accelerator; stage -1 is plain PyTorch."""
-    dropped = ("ACCEL_", "DS_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "PYTEST_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    base["OMP_NUM_THREADS"] = "1"
-    environment = base if key == "cpu" else accel_sim.environment(key, base=base)
     launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+        ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}") if ranks > 1 else ()
     )
-    done = subprocess.run(
-        [sys.executable, *launcher, str(PROGRAM), "--stage", str(stage)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
-    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(lines[0])
+    done = on_device(key, *launcher, PROGRAM, "--stage", stage)
+    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
+    answer: dict[str, Any] = json.loads(line)
     return answer
 
 

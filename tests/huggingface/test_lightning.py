@@ -4,16 +4,13 @@
 
 import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import accel_sim
+from shared.children import on_device
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "lightning_program.py"
@@ -51,17 +48,10 @@ def _plain_losses() -> list[float]:
     ],
 )
 def test_lightning_trains_as_plain_pytorch_does(key: str, ranks: int, stage: int) -> None:
-    dropped = ("ACCEL_S", "DS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "PYTEST_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    base |= {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), "--devices", str(ranks), "--stage", str(stage)],
-        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else accel_sim.environment(key, devices=ranks, base=base),
-        capture_output=True, text=True, check=False, timeout=540,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
-    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
-    answer = json.loads(lines[0])
+    asked = {"DS_ACCELERATOR": "cpu"} if key == "cpu" else {}
+    done = on_device(key, PROGRAM, "--devices", ranks, "--stage", stage, devices=ranks, **asked)
+    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
+    answer = json.loads(line)
     assert answer.pop("losses") == pytest.approx(_plain_losses(), rel=1e-5)
     assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": ranks}
 

@@ -3,16 +3,14 @@
 """Hugging Face's Trainer with a DeepSpeed config trains on accelerators unchanged, with the losses of plain PyTorch."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import accel_sim
-from accel_sim import build, vendors
+from accel_sim import vendors
+from shared.children import on_device
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11),
@@ -22,23 +20,9 @@ HERE = Path(__file__).parent
 #: Rows of a step, whatever the number of ranks; and the largest difference of a loss, relative to itself.
 BATCH, TOLERANCE = 8, 1e-6
 OPTIONS = {
-    "max_steps": 8,
-    "learning_rate": 5e-3,
-    "logging_steps": 1,
-    "seed": 1,
-    "save_strategy": "no",
-    "report_to": "none",
-    "disable_tqdm": True,
-}
-
-
-def _environment(key: str) -> dict[str, str]:
-    base = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
-    base |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    if key == "cpu":
-        return base
-    build.library()
-    return accel_sim.environment(key, base=base)
+    "max_steps": 8, "learning_rate": 5e-3, "logging_steps": 1, "seed": 1,
+    "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
+}  # fmt: skip
 
 
 def _run(
@@ -52,22 +36,14 @@ def _run(
 ) -> dict[str, Any]:
     """What the program reports; without a stage it is run by Python alone, and has no DeepSpeed."""
     options = OPTIONS | more | {"output_dir": out, "per_device_train_batch_size": BATCH // ranks}
-    launcher: list[str] = []
+    launcher: tuple[str, ...] = ()
     if stage is not None:
         options["deepspeed"] = HERE / f"zero{stage}.json"
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(HERE / program), *flags],
-        env=_environment(key),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
-    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(lines[0])
+        launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+    flags = (text for name, value in options.items() for text in (f"--{name}", value))
+    done = on_device(key, *launcher, HERE / program, *flags, HF_HUB_OFFLINE="1")
+    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
+    answer: dict[str, Any] = json.loads(line)
     return answer
 
 

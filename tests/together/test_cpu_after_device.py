@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CPU in a program that has trained on a device: what is missing is said, and doing what is said works."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-import accel_sim
-from accel_sim import build
+from shared.children import on_device
 
 pytestmark = pytest.mark.upstream
 
@@ -42,11 +37,4 @@ print(advice)
 
 
 def test_collectives_of_the_cpu_after_those_of_a_device_work_as_the_error_says() -> None:
-    build.library()
-    ours = ("ACCEL_S", "DS_ACCELERATOR", "MASTER_", "RANK", "LOCAL_", "WORLD_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env=accel_sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1:] == ["cpu:gloo,npu:hccl"], done.stderr
+    assert on_device("npu", "-c", PROGRAM).out.splitlines()[-1] == "cpu:gloo,npu:hccl"

@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's own Python functions run on ops in plain torch, on a simulated device."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
-import accel_sim
+from shared.children import on_device
 
 pytestmark = pytest.mark.upstream
 
@@ -70,13 +65,7 @@ print(json.dumps(apart))
 
 @pytest.mark.parametrize("key", ["npu", pytest.param("xpu", marks=pytest.mark.slow)])
 def test_stock_functions_compute_what_float64_does(key: str) -> None:
-    base = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env=accel_sim.environment(key, base=base), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    apart = json.loads(done.stdout.splitlines()[-1])
+    apart = on_device(key, "-c", PROGRAM).report
     assert len(apart) == 9
     # Half of the last of 4 bits; float16 and float32 are nearer.
     assert apart.pop("quantized parameter") < 2**-4

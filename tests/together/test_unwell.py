@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accel_sim import behaviours, surface
+from accel_sim import behaviours
 
 #: A runtime that takes torch's PrivateUse1 slot and then fails.
 CLAIMS_AND_FAILS = """
@@ -53,20 +53,6 @@ def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, beha
     assert f"fails with {behaviour.error.__name__}: " in found.reason(key)
     (warning,) = found.answer["warnings"]
     assert warning.startswith(f"{key} is broken and ")
-
-
-def test_intel_s_old_packages_are_broken_and_torch_s_own_road_is_taken(machine: Any) -> None:
-    machine.install("xpu", "npu", "mlu", behaviour=["xpu.ipex-other-torch"])
-    name = "intel_extension_for_deepspeed"
-    methods = surface.load(name).children(f"{name}.XPU_Accelerator")
-    body = "".join(f"    def {method}(self): ...\n" for method in methods)
-    machine.package(name, "0.9.4", xpu_accelerator=f"class XPU_Accelerator(DeepSpeedAccelerator):\n{body}")
-    found = machine.detect("xpu", ACCEL_SIM_BEHAVIOUR="xpu.ipex-other-torch")
-    assert (found.chosen, found.imported) == ("xpu", [])
-    assert found.states("broken") - {"xpu (ipex, deepspeed)"} == {"xpu.external", "xpu (ipex)"}
-    assert found.states("chosen") == {"xpu (native)"}
-    assert found.states("outranked") >= {"npu", "mlu", "cpu"}
-    assert "create_graph" in found.reason("xpu.external")
 
 
 def test_a_runtime_that_took_the_slot_and_failed_blocks_the_others(machine: Any) -> None:

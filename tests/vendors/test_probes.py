@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the probes of runtimes that are one package see of a machine: before they import it, and from it.
+"""What the probes of vendors' own runtimes see of a machine: before they import it, and from it.
 
 What one vendor alone looks at is in its package.
 """
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -20,68 +22,87 @@ TORCH = ".".join(str(distribution_version("torch")).split(".")[:2])
 
 @dataclass(frozen=True)
 class Runtime:
-    """A vendor's runtime. node: a device file of a device, and one that only the driver has."""
+    """A vendor's runtime. nodes: files of devices; driver: one that is there without a device."""
 
     key: str
     tested: tuple[str, ...]
     untested: tuple[str, ...]
     releases: str
-    node: str
+    nodes: tuple[str, ...]
     driver: str
     files: str
-
-    @property
-    def package(self) -> str:
-        return f"torch_{self.key}"
+    package: str
+    module: str
 
     @property
     def record(self) -> Vendor:
         record: Vendor = import_module(f"accel_{self.key}.vendor").VENDOR
         return record
 
+    def install(self, machine: FakeRuntime, version: str, source: str = "assert False, 'imported'") -> None:
+        """Install a release, whose module has this source."""
+        machine.install(self.package.replace("-", "_"), version, "pass")
+        path = machine.site.joinpath(*self.module.split(".")).with_suffix(".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
 
 RUNTIMES = (
     Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.5,<2.15",
-            "dev/davinci0", "dev/davinci_manager", "dev/davinci[0-9]*"),
+            ("dev/davinci0",), "dev/davinci_manager", "dev/davinci[0-9]*", "torch_npu", "torch_npu"),
     Runtime("mlu", ("1.25.0", "1.29.2", f"1.33.1+torch{TORCH}.0", "1.30.0rc1"), ("1.17.0", "2.0", "unknown"),
-            ">=1.22,<2", "dev/cambricon_dev0", "dev/cambricon_ctl", "dev/cambricon_dev[0-9]*"),
+            ">=1.22,<2", ("dev/cambricon_dev0",), "dev/cambricon_ctl", "dev/cambricon_dev[0-9]*",
+            "torch_mlu", "torch_mlu"),
     Runtime("sdaa", ("3.2.0", "3.1.1a3", "3.3.0b0"), ("2.0.0", "4.0"), ">=3.0,<4",
-            "dev/tcaicard0", "dev/tcaicard_ctl", "dev/tcaicard[0-9]*"),
+            ("dev/tcaicard0",), "dev/tcaicard_ctl", "dev/tcaicard[0-9]*", "torch_sdaa", "torch_sdaa"),
+    Runtime("hpu", ("1.19.0.561", "1.22.1.6"), ("1.18.0.524", "2.0.0"), ">=1.19,<2",
+            ("dev/accel/accel0", "dev/hl0"), "dev/accel/accel_controlD0", "dev/accel/accel[0-9]* or dev/hl[0-9]*",
+            "habana-torch-plugin", "habana_frameworks.torch"),
 )  # fmt: skip
 each = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.key)
 
 
 @pytest.fixture(autouse=True)
-def _without_cann(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CANN, and Habana's modules are forgotten at the end, whatever a test has imported."""
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    for name in ("habana_frameworks", "habana_frameworks.torch"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        del sys.modules[name]
 
 
 @each
 def test_without_the_runtime_nothing_is_there(runtime: Runtime, fake_runtime: FakeRuntime) -> None:
-    fake_runtime.device(runtime.node)
+    fake_runtime.device(runtime.nodes[0])
     found = candidates.of_vendor(runtime.record)
     assert (found.state, found.runtime) == (State.ABSENT, False)
     assert found.reason.startswith(f"{runtime.package} is not installed")
 
 
 @pytest.mark.parametrize(
-    ("runtime", "version"), [pytest.param(r, v, id=f"{r.key} {v}") for r in RUNTIMES for v in r.tested]
+    ("runtime", "version", "node"),
+    [
+        pytest.param(r, version, node, id=f"{r.key} {version} {node}")
+        for r in RUNTIMES
+        for version in r.tested
+        for node in r.nodes
+    ],
 )
 def test_the_runtime_and_a_device_file_are_worth_a_look(
-    runtime: Runtime, version: str, fake_runtime: FakeRuntime
+    runtime: Runtime, version: str, node: str, fake_runtime: FakeRuntime
 ) -> None:
-    fake_runtime.install(runtime.package, version)
-    fake_runtime.device(runtime.node)
+    runtime.install(fake_runtime, version)
+    fake_runtime.device(node)
     found = candidates.of_vendor(runtime.record)
     assert (found.state, found.runtime) == (State.PENDING, True)
     assert found.reason.startswith(f"{runtime.package} {version}; ")
-    assert found.reason.endswith(f"{runtime.node} exists")
+    assert found.reason.endswith(f"{node} exists")
     assert "not tested" not in found.reason
 
 
 @each
 def test_without_a_device_file_the_wheel_is_no_device(runtime: Runtime, fake_runtime: FakeRuntime) -> None:
-    fake_runtime.install(runtime.package, runtime.tested[0])
+    runtime.install(fake_runtime, runtime.tested[0])
     fake_runtime.device(runtime.driver)
     found = candidates.of_vendor(runtime.record)
     assert (found.state, found.runtime) == (State.ABSENT, True)
@@ -94,8 +115,8 @@ def test_without_a_device_file_the_wheel_is_no_device(runtime: Runtime, fake_run
 def test_a_release_that_was_not_tested_is_used_and_named(
     runtime: Runtime, version: str, fake_runtime: FakeRuntime
 ) -> None:
-    fake_runtime.install(runtime.package, version)
-    fake_runtime.device(runtime.node)
+    runtime.install(fake_runtime, version)
+    fake_runtime.device(runtime.nodes[0])
     found = candidates.of_vendor(runtime.record)
     assert (found.state, found.runtime) == (State.PENDING, True)
     assert f"{runtime.package} {version} was not tested; {runtime.releases} was" in found.reason
@@ -107,8 +128,8 @@ def test_a_runtime_that_fails_is_broken_and_says_how(
     runtime: Runtime, error: str, fake_runtime: FakeRuntime
 ) -> None:
     said = "libabc.so: cannot open shared object file"
-    fake_runtime.install(runtime.package, runtime.tested[0], f"raise {error}({said!r})")
-    fake_runtime.device(runtime.node)
+    runtime.install(fake_runtime, runtime.tested[0], f"raise {error}({said!r})")
+    fake_runtime.device(runtime.nodes[0])
     found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
     assert found.state is State.BROKEN
     assert found.reason == f"its runtime fails with {error}: {said}"
@@ -121,7 +142,7 @@ def test_the_runtime_counts_the_devices(
 ) -> None:
     source = f"class {runtime.key}:\n    is_available = staticmethod(lambda: {usable})\n"
     source += "    device_count = staticmethod(lambda: 4)\n"
-    fake_runtime.install(runtime.package, runtime.tested[0], source)
+    runtime.install(fake_runtime, runtime.tested[0], source)
     found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
     assert (found.state, found.devices) == (state, devices)
     assert found.reason == f"torch.{runtime.key} counts {devices}"

@@ -16,6 +16,7 @@ import pytest
 import accel_sim
 from ci import feature_matrix
 from ci.feature_matrix import Results
+from shared.children import on_device
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMED = feature_matrix.load(ROOT)
@@ -48,13 +49,7 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
 def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results) -> None:
     # A simulated runtime has only the names of shared/surfaces: an import of another one fails.
-    base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, f"accel_{claimed.key}"],
-        env=accel_sim.environment(claimed.key, base=base) if claimed.simulated else base,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    on_device(claimed.key if claimed.simulated else "cpu", "-c", IMPORT_ALL, f"accel_{claimed.key}")
 
 
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)

@@ -3,18 +3,15 @@
 """On a simulated device: the class, and the selection among the three variants."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import accel_sim
 from accel_sim import surface
+from accel_testkit import simulated_tests
+from shared.children import on_device
 
-HERE = Path(__file__).parent
 #: Each case selects in a fork of one process that has imported torch.
 SELECT = """
 import json, os, sys, torch, accel_core
@@ -54,20 +51,6 @@ SOURCES = {
 SOURCES["external-0.9.4-and-ipex"] = SOURCES["external-0.9.4"] | SOURCES["ipex"]
 
 
-def environment() -> dict[str, str]:
-    """A simulated XPU, and nobody's wish for another accelerator."""
-    unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT")
-    base = {name: value for name, value in os.environ.items() if name not in unset}
-    return accel_sim.environment("xpu", base={**base, "OMP_NUM_THREADS": "1"})
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=environment(), capture_output=True, text=True, check=False, timeout=550,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The class that is chosen and the candidates, by what is installed."""
@@ -78,9 +61,8 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             path = root / machine / (name if name.endswith(".py") else f"{name}/__init__.py")
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-    done = run("-c", SELECT, *(str(root / machine) for machine in SOURCES))
-    assert not done.returncode, done.stderr
-    return dict(zip(SOURCES, map(json.loads, done.stdout.splitlines()), strict=True))
+    done = on_device("xpu", "-c", SELECT, *(root / machine for machine in SOURCES))
+    return dict(zip(SOURCES, map(json.loads, done.out.splitlines()), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -107,5 +89,4 @@ def test_road_that_works_is_taken_and_each_other_is_explained(
 
 
 def test_class_on_a_device() -> None:
-    done = run("-m", "pytest", "-q", str(HERE / "device"))
-    assert not done.returncode, done.stdout[-4000:]
+    simulated_tests.run("xpu", Path(__file__).with_name("device"))
