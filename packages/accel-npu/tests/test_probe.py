@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.errors import InvalidEnvironment
 from accel_npu import cann, visible
 
 
@@ -45,20 +44,6 @@ def test_a_folder_without_a_version_is_told(
 
 
 # --- ASCEND_RT_VISIBLE_DEVICES: only ids that ascend get through
-
-
-@pytest.mark.parametrize(
-    ("ids", "value"), [([0], "0"), ([0, 1, 5], "0,1,5"), (["2", "10"], "2,10"), ([], "")]
-)
-def test_ascending_ids_are_joined(ids: list[int | str], value: str) -> None:
-    assert visible.joined(ids) == value
-
-
-@pytest.mark.parametrize("ids", [[1, 0], [0, 0], ["GPU-1"], [0, "x"], [-1, 0]])
-def test_anything_else_is_an_error_that_shows_it(ids: list[int | str]) -> None:
-    with pytest.raises(InvalidEnvironment, match=visible.VARIABLE) as caught:
-        visible.joined(ids)
-    assert ", ".join(map(str, ids)) in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["0", "0,1", "3,7", ""])

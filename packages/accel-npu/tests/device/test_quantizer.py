@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from accel_npu import NPU_Accelerator
-from accel_npu.op_builder import quantizer
 from accel_ops.quantizer import QuantizerFunctions
 
-HALVES = [torch.float16, torch.bfloat16]
 Op = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -39,33 +37,14 @@ def calls(op: Any, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     return seen
 
 
-def numbers(groups: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(groups * width)
-    return (torch.randn(groups, width, generator=generator) * torch.logspace(-2, 2, groups).view(-1, 1)).to(
-        dtype
-    )
+def numbers(width: int, dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(4 * width)
+    return (torch.randn(4, width, generator=generator) * torch.logspace(-2, 2, 4).view(-1, 1)).to(dtype)
 
 
-def test_reason_says_what_the_op_computes() -> None:
-    ours = builder()
-    assert "if it works when first loaded" in ours.reason
-    ours.load()
-    assert ours.reason.startswith(
-        "torch.ops.npu.npu_dynamic_quant for symmetric groups of float16 and bfloat16"
-    )
-
-
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize(("groups", "width"), [(1, 1), (3, 5), (4, 4096), (48, 64), (2, 11264)])
-def test_numbers_come_back_within_half_a_step(
-    op: Any, calls: list[Any], groups: int, width: int, dtype: torch.dtype
-) -> None:
-    rows = numbers(groups, width, dtype)
-    data, steps = op.quantize(rows.view(-1).to("npu"), groups, 8, op.Symmetric)
-    assert (data.dtype, tuple(data.shape), tuple(steps.shape)) == (torch.int8, (groups * width,), (groups, 1))
-    back = op.dequantize_fp32(data, steps, groups, 8, op.Symmetric).cpu().double().view(groups, width)
-    apart = (back - rows.double()).abs() / rows.double().abs().amax(1, keepdim=True)
-    assert apart.max() <= 0.5001 / 127
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float16, 11264), (torch.bfloat16, 5)], ids=str)
+def test_half_types_are_the_op_s(op: Any, calls: list[Any], dtype: torch.dtype, width: int) -> None:
+    op.quantize(numbers(width, dtype).to("npu"), 4, 8, op.Symmetric)
     assert calls == [dtype]
 
 
@@ -82,7 +61,7 @@ def test_numbers_come_back_within_half_a_step(
 def test_what_the_op_does_not_take_is_plain_torch_s(
     op: Any, calls: list[Any], dtype: torch.dtype, width: int, bits: int, kind: int
 ) -> None:
-    rows = numbers(4, width, dtype)
+    rows = numbers(width, dtype)
     found = op.quantize(rows.to("npu"), 4, bits, kind)
     wanted = QuantizerFunctions().quantize(rows, 4, bits, kind)
     assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True))
@@ -90,13 +69,10 @@ def test_what_the_op_does_not_take_is_plain_torch_s(
 
 
 def test_host_tensors_are_plain_torch_s(op: Any, calls: list[Any]) -> None:
-    rows = numbers(4, 8, torch.float16)
+    rows, plain = numbers(8, torch.float16), QuantizerFunctions()
     for found, wanted in (
-        (op.quantize(rows, 4, 8, 0), QuantizerFunctions().quantize(rows, 4, 8, 0)),
-        (
-            op.swizzle_quant(rows, 4, 8, 0, 1, 2, 2),
-            QuantizerFunctions().swizzle_quant(rows, 4, 8, 0, 1, 2, 2),
-        ),
+        (op.quantize(rows, 4, 8, 0), plain.quantize(rows, 4, 8, 0)),
+        (op.swizzle_quant(rows, 4, 8, 0, 1, 2, 2), plain.swizzle_quant(rows, 4, 8, 0, 1, 2, 2)),
     ):
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
     assert calls == []
@@ -116,10 +92,6 @@ def without_nan(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return rounded_by(torch.round)(torch.where(rows.isfinite(), rows, 0.0))
 
 
-def raising(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    raise RuntimeError("aclnnDynamicQuant failed\nmore lines")
-
-
 @pytest.mark.parametrize(
     ("variant", "reported"),
     [
@@ -127,34 +99,17 @@ def raising(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         (rounded_by(torch.floor), "does not round to nearest"),
         (rounded_by(torch.round, 64), "a step of max|x| / 64, not 127 or 128"),
         (without_nan, "hides a NaN or an infinity"),
-        (raising, "fails with RuntimeError: aclnnDynamicQuant failed"),
         (lambda rows: (rows, rows[:, 0].float()), "returns torch.float16"),
+        (rounded_by(torch.round, 128), ""),
     ],
-    ids=["truncates", "rounds down", "another step", "skips NaN", "fails", "another type"],
+    ids=["truncates", "rounds down", "another step", "skips NaN", "another type", "128 levels"],
 )
-def test_an_op_that_computes_something_else_is_left_alone(
+def test_an_op_is_used_if_it_keeps_nan_and_rounds_to_nearest_in_127_or_128_levels(
     variant: Op, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.npu, "npu_dynamic_quant", variant)
     ours = builder()
     op = ours.load()
-    assert ours.reason.startswith("plain torch: ")
+    assert ours.reason.startswith("plain torch: " if reported else "torch.ops.npu.npu_dynamic_quant for")
     assert reported in ours.reason
-    rows = numbers(4, 8, torch.float16)
-    wanted = QuantizerFunctions().quantize(rows, 4, 8, 0)
-    found = op.quantize(rows.to("npu"), 4, 8, 0)
-    assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True))
-
-
-def test_ops_with_127_or_128_levels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.ops.npu, "npu_dynamic_quant", rounded_by(torch.round, 128))
-    ours = builder()
-    ours.load()
-    assert ours.reason.startswith("torch.ops.npu.npu_dynamic_quant for")
-
-
-def test_runtime_without_the_op_is_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantizer, "has_op", lambda name: False)
-    ours = builder()
-    assert ours.reason == "plain torch: this runtime has no torch.ops.npu.npu_dynamic_quant"
-    assert type(ours.load()) is QuantizerFunctions
+    assert (type(op) is QuantizerFunctions) == bool(reported)
