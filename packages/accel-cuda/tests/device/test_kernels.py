@@ -28,13 +28,6 @@ def load() -> tuple[Any, str]:
     return builder.load(), builder.reason
 
 
-def test_route_is_told_before_and_after_load(machine: Any) -> None:
-    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
-    assert "if they work when first loaded" in builder.reason
-    builder.load()
-    assert builder.reason == "image sm_90"
-
-
 def same(ours: Any, wanted: Any) -> None:
     for mine, theirs in zip(ours, wanted, strict=True):
         assert mine.device.type == "cuda"
@@ -125,14 +118,6 @@ def test_machine_without_a_driver_takes_plain_torch(machine: Any, monkeypatch: p
     monkeypatch.setattr(driver, "LIBRARY", "libcuda-of-nobody.so.1")
     _op, reason = load()
     assert reason.startswith("plain torch: no usable driver libcuda-of-nobody.so.1")
-
-
-def test_device_that_computes_something_else_is_noticed_at_load(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
-    _op, reason = load()
-    assert "not what plain torch computes" in reason
 
 
 def test_captures_take_plain_torch(machine: Any) -> None:

@@ -21,21 +21,11 @@ from .machine import stand_ins, wheel
 pytestmark = pytest.mark.skipif("ACCEL_SIM" not in os.environ, reason="not run: a real driver is here")
 
 
-def built(name: str) -> Any:
-    builder = CUDA_Accelerator().create_op_builder(name)
-    assert builder is not None
-    return builder
-
-
 def load(name: str) -> tuple[Any, str]:
-    builder = built(name)
+    builder = CUDA_Accelerator().create_op_builder(name)
     op = builder.load()
     builder.prepare()
     return op, builder.reason
-
-
-def same_as_plain(op: Any, kinds: Any, states: int, device: str = "cuda", begin: int = 0) -> None:
-    expect_steps_of_float64(op, kinds, states, device, begin)
 
 
 @pytest.mark.parametrize("begin", [0, 1], ids=["aligned", "misaligned"])
@@ -44,29 +34,30 @@ def test_adam_and_lion_are_those_of_float64(kinds: Any, begin: int, machine: Any
     fused_adam, reason = load("FusedAdamBuilder")
     assert reason.endswith("; kernels (image sm_90) and plain torch for mixed types and strided tensors")
     before, launches = machine.accel_driver_launches(), 0 if len(set(kinds)) == 1 else 3
-    same_as_plain(fused_adam, kinds, states=2, begin=begin)
+    expect_steps_of_float64(fused_adam, kinds, 2, "cuda", begin)
     assert machine.accel_driver_launches() - before == launches
     fused_lion, reason = load("FusedLionBuilder")
     assert reason == "image sm_90"
     before = machine.accel_driver_launches()
-    same_as_plain(fused_lion, kinds, states=1, begin=begin)
+    expect_steps_of_float64(fused_lion, kinds, 1, "cuda", begin)
     assert machine.accel_driver_launches() - before == 3
 
 
 def test_adam_s_kernels_are_looked_for_when_types_come_that_only_they_take(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder, before = built("FusedAdamBuilder"), machine.accel_driver_launches()
+    builder = CUDA_Accelerator().create_op_builder("FusedAdamBuilder")
+    before = machine.accel_driver_launches()
     op = builder.load()
-    same_as_plain(op, (torch.float32,) * 3, states=2)
+    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
     assert builder.reason.endswith(
         "if they work when first needed, else plain torch for mixed types and strided tensors"
     )
     with monkeypatch.context() as capture:
         capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        same_as_plain(op, HALVES, states=2)
+        expect_steps_of_float64(op, HALVES, 2, "cuda")
     assert machine.accel_driver_launches() == before
-    same_as_plain(op, HALVES, states=2)
+    expect_steps_of_float64(op, HALVES, 2, "cuda")
     assert machine.accel_driver_launches() - before == 2 * len(TYPES) + 3
     assert builder.reason.endswith(
         "; kernels (image sm_90) and plain torch for mixed types and strided tensors"
@@ -86,21 +77,6 @@ def test_kernels_are_tried_once_a_process(works: bool, machine: Any, tmp_path: P
     assert machine.accel_driver_launches() == before
 
 
-def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from accel_ops import kernel_builders
-
-    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
-    kernel_builders.self_check.cache_clear()
-    op, reason = load("FusedAdamBuilder")
-    kernel_builders.self_check.cache_clear()
-    assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
-    before = machine.accel_driver_launches()
-    same_as_plain(op, (torch.float32,) * 3, states=2)
-    assert machine.accel_driver_launches() - before == 3
-
-
 def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
     op, _ = load("FusedLionBuilder")
     stream = torch.cuda.Stream()
@@ -109,7 +85,7 @@ def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
         take(op, lists)
         assert (machine.accel_driver_last_stream() or 0) == stream.cuda_stream
     for index in range(torch.cuda.device_count()):
-        same_as_plain(op, HALVES, states=1, device=f"cuda:{index}")
+        expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
         assert machine.accel_driver_last_device() == index
 
 
@@ -131,7 +107,7 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
     def steps() -> None:
         try:
             for index in range(torch.cuda.device_count()):
-                same_as_plain(op, HALVES, states=1, device=f"cuda:{index}")
+                expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
         except BaseException as error:
             failures.append(error)
 
@@ -144,22 +120,22 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
 def test_image_without_a_step_s_kernel_gives_way_to_plain_torch(machine: Any, tmp_path: Path) -> None:
     wheel(tmp_path, stand_ins(90, kernels=[name for name in ARGUMENTS if "f32_f16" not in name]))
     op, reason = load("FusedLionBuilder")
-    assert reason.startswith(
-        "plain torch: image: cuModule" if "cuModule" in reason else "plain torch: image: cuLibrary"
-    )
-    assert "CUDA_ERROR_NOT_FOUND" in reason
-    same_as_plain(op, HALVES, states=1)
+    assert reason.startswith("plain torch: image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND")
+    expect_steps_of_float64(op, HALVES, 1, "cuda")
     op, reason = load("FusedAdamBuilder")
     assert "; plain torch (no kernels: image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
-    same_as_plain(op, HALVES, states=2)
+    expect_steps_of_float64(op, HALVES, 2, "cuda")
 
 
+@pytest.mark.parametrize(
+    ("name", "trial"),
+    [("QuantizerBuilder", "a trial of 8 bits"), ("FusedLionBuilder", "a trial step of Lion in f32_f32_f32")],
+)
 def test_device_that_computes_something_else_is_noticed_at_load(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, trial: str, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
-    _op, reason = load("FusedLionBuilder")
-    assert "a trial step of Lion in f32_f32_f32 on cuda:0 is not what plain torch computes" in reason
+    assert f"{trial} on cuda:0 is not what plain torch computes" in load(name)[1]
 
 
 def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

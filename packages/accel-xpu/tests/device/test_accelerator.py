@@ -22,32 +22,6 @@ def xpu() -> Any:
     return XPU_Accelerator()
 
 
-def test_default_stream_is_the_current_one(xpu: Any) -> None:
-    with xpu.stream(xpu.Stream()) as _:
-        assert xpu.default_stream() == xpu.current_stream()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-@pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
-def test_aligned_pinned_copy_begins_at_a_page(xpu: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    host = torch.ones(shape).to(dtype)
-    for pinned in (xpu.pin_memory(host, align_bytes=0), xpu.pin_memory(host, 0)):
-        assert pinned.data_ptr() % mmap.PAGESIZE == 0
-        assert torch.equal(pinned, host)
-        assert pinned.dtype == dtype
-
-
-def test_aligned_memory_is_pinned_as_long_as_it_lives(xpu: Any) -> None:
-    host = torch.arange(5000.0)
-    pinned = xpu.pin_memory(host, align_bytes=0)
-    view = pinned[1000:1010]
-    assert xpu.is_pinned(pinned)
-    assert xpu.is_pinned(view)
-    assert not xpu.is_pinned(host)
-    del pinned
-    assert xpu.is_pinned(view), "the memory lives with its last view"
-
-
 @pytest.mark.filterwarnings("ignore:memory is page-aligned but not locked")
 @pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
 def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
@@ -93,10 +67,6 @@ def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.M
             torch.xpu, "get_device_properties", lambda *_, has=answer: SimpleNamespace(has_fp64=has)
         )
         assert xpu.is_fp64_supported() is answer
-
-
-def test_graphs_are_torch_s(xpu: Any) -> None:
-    assert isinstance(xpu.create_graph(), torch.xpu.XPUGraph)
 
 
 def test_memory_is_pinned_for_xpu_where_torch_would_pin_it_for_another(
