@@ -36,13 +36,6 @@ assert libc.prctl(22, 2, ctypes.byref(Program(len(words), ctypes.addressof(code)
 """
 
 
-def test_the_variable_names_the_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setenv("ACCEL_IO_ENGINE", engine)
-    opened = open_engine(EngineOptions())
-    assert (opened.name, opened.reason) == (engine, "ACCEL_IO_ENGINE")
-    assert opened.close(-1)
-
-
 def test_an_unknown_engine_is_an_error_that_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_IO_ENGINE", "libaio")
     with pytest.raises(InvalidEnvironment, match="uring, threads, python"):
@@ -100,30 +93,6 @@ def test_a_very_deep_queue_works(engine: str, tmp_path: Path) -> None:
     session.submit(into, tmp_path / "file", write=False).wait()
     assert torch.equal(into, data)
     session.close()
-
-
-def test_a_cancelled_request_ends_with_the_bytes_before_it(engine: str, tmp_path: Path) -> None:
-    session = Session(EngineOptions(block_size=4096, depth=1), engine)
-    data = torch.ones(8 << 20, dtype=torch.uint8)
-    assert session.engine.pause(-1)
-    transfer = session.submit(data, tmp_path / "file", write=True)
-    assert not transfer.ended(0)
-    transfer.cancel()
-    session.engine.resume()
-    with pytest.raises(TransferFailed) as caught:
-        transfer.wait()
-    assert (caught.value.errno, caught.value.done) == (errno.ECANCELED, 0)
-    session.close()
-
-
-def test_a_wait_with_a_limit_raises_and_can_be_repeated(session: Session, tmp_path: Path) -> None:
-    session.engine.pause(-1)
-    transfer = session.submit(torch.ones(100_000), tmp_path / "file", write=True)
-    with pytest.raises(TimeoutError, match="not transferred within"):
-        transfer.wait(0.01)
-    assert transfer.progress() == 0
-    session.engine.resume()
-    assert transfer.wait() == transfer.wait() == transfer.progress() == 400_000
 
 
 def test_several_threads_can_wait_for_one_request(session: Session, tmp_path: Path) -> None:

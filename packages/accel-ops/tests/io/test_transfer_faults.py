@@ -246,25 +246,6 @@ def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: R
     assert ended.stdout == "interrupted\n1 4000\n", ended.stderr
 
 
-def test_a_killed_process_leaves_a_file_that_another_can_write(run_program: Run, tmp_path: Path) -> None:
-    ended = run_program(
-        """
-        import os, signal, sys, torch
-        from accel_ops.io.engines import EngineOptions
-        from accel_ops.io.session import Session
-        session = Session(EngineOptions(block_size=4096, depth=2))
-        session.submit(torch.ones(20_000_000), sys.argv[1], write=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        tmp_path / "file",
-    )
-    assert ended.returncode == -9
-    session = Session(EngineOptions())
-    session.submit(torch.zeros(20_000_000), tmp_path / "file", write=True).wait()
-    assert not any((tmp_path / "file").read_bytes())
-    session.close()
-
-
 # --- files, descriptors and tensors that cannot be transferred are refused before anything happens
 
 
