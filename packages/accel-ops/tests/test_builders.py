@@ -21,13 +21,8 @@ from accel_ops.op_builder import (
 )
 
 BUILDERS = [
-    CPUAdagradBuilder,
-    CPUAdamBuilder,
-    CPULionBuilder,
-    PinMemoryBuilder,
-    UtilsBuilder,
-    FusedAdamBuilder,
-]
+    CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, PinMemoryBuilder, UtilsBuilder, FusedAdamBuilder
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("builder", BUILDERS)

@@ -4,24 +4,10 @@
 
 from typing import ClassVar
 
-import pytest
 import torch
 
 from accel_ops import inference
-from accel_ops.inference import CoreFunctions, FusedFunctions, TransformerFunctions
-
-
-@pytest.mark.parametrize(
-    ("builder", "kind"),
-    [(inference.InferenceBuilder, TransformerFunctions), (inference.InferenceCoreBuilder, CoreFunctions)],
-)
-def test_without_ops_plain_torch_serves(
-    builder: type[inference.FunctionsBuilder], kind: type[object]
-) -> None:
-    assert builder().is_compatible()
-    assert builder().reason == "plain torch"
-    assert type(builder().load()) is kind
-    assert builder.NAME == kind.OP  # type: ignore[attr-defined]
+from accel_ops.inference import FusedFunctions, TransformerFunctions
 
 
 def doubled(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -1,16 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ops in plain torch are right: the conformance suite's checks of ops pass on the CPU, which has these ops.
+"""Ops in plain torch are right: what the conformance suite leaves out, which tests/vendors runs on the CPU.
 
-The suite has the definitions in float64, forms of every argument, what has to be refused. What it leaves out is here.
+The suite has the definitions in float64, forms of every argument, what has to be refused.
 """
 
 import math
 import random
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,31 +20,7 @@ from accel_ops.inference import CoreFunctions, TransformerFunctions
 from accel_ops.quantizer import QuantizerBuilder
 from accel_testkit.suite.op_steps import STEPS
 
-FILES = (
-    "attention", "evoformer", "fp_quantizer", "inference", "inference_forms", "norm_extremes", "plain", "quantizer",
-    "quantizer_extremes", "quantizer_forms", "quantizer_functions", "refusals", "results",
-)  # fmt: skip
 NONE = torch.empty(0)
-
-
-@pytest.mark.skipif(find_spec("accel_cpu") is None, reason="not run: package accel-cpu")
-def test_the_suite_passes_on_the_cpu(tmp_path: Path) -> None:
-    files = [f"accel_testkit.suite.test_op_{name}" for name in FILES]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--accel",
-        "cpu",
-        "--pyargs",
-        *files,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "skipped" not in done.stdout
 
 
 def test_reason_of_the_quantizer_is_plain_torch() -> None:
@@ -86,44 +58,26 @@ def test_a_step_agrees_with_float64(name: str, variant: str, dtype: torch.dtype)
         if step.squares:
             lists[-1] = [tensor.abs() + ("Lamb" in name) for tensor in lists[-1]]
         wanted = [step.wanted(values, *(t.double() for t in tensors)) for tensors in zip(*lists, strict=True)]
-        returned = step.call(FUSED[name], lists, values)
+        gradients = [tensor.clone() for tensor in lists[0]]
+        for parameter in lists[1]:
+            parameter.requires_grad_()
+        overflow = [torch.ones(1)] if step.many else []  # upstream's kernels do not read it
+        returned = step.call(FUSED[name], lists, values, *overflow)
+        assert all(map(torch.equal, lists[0], gradients))
         for place, exact in enumerate(wanted):
             for found, each in zip([group[place] for group in lists[1:]], exact, strict=False):
-                apart = (found.double() - each).abs() / each.abs().clamp(min=1)
+                apart = (found.detach().double() - each).abs() / each.abs().clamp(min=1)
                 assert apart.le(TOLERANCE[dtype]).all(), values
         if "Lamb" in name:
             assert returned.shape == ()
             assert abs(float(returned) - float(wanted[0][3])) <= 20 * TOLERANCE[dtype] * float(wanted[0][3])
 
 
-def test_lamb_fills_a_copy_of_another_type() -> None:
-    param, zeros, copy = (
-        torch.ones(3, dtype=torch.bfloat16),
-        torch.zeros(3),
-        torch.zeros(3, requires_grad=True),
-    )
-    states = [zeros.bfloat16(), zeros.bfloat16(), torch.ones(3, dtype=torch.bfloat16)]
-    fused_optimizers.lamb(param, copy, *states, 0.1, 0.9, 0.99, 10.0, 0.01, 1e-3, 1.0, 1, 1, 1, 0.0)
-    torch.testing.assert_close(copy.detach(), param.float(), rtol=1e-2, atol=0)
-    assert copy.detach().ne(0).all()
-
-
 def test_parameter_without_gradient_and_momentum_grows_as_by_deepspeed_s_cuda_kernel() -> None:
-    """Whose flag of an overflow is not read, either."""
     param = torch.ones(3)
     lists = [[torch.zeros(3)], [param], [torch.zeros(3)]]
-    fused_optimizers.multi_tensor_lion(2048, torch.ones(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
+    fused_optimizers.multi_tensor_lion(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
     assert torch.equal(param, torch.full((3,), 1.1))
-
-
-def test_parameters_that_need_gradients_are_updated_in_place() -> None:
-    parameter = torch.nn.Parameter(torch.ones(3))
-    lists = [[torch.ones(3)], [parameter], [torch.zeros(3)], [torch.zeros(3)]]
-    before = parameter.data_ptr()
-    fused_optimizers.multi_tensor_adam(0, torch.zeros(1), lists, 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0)
-    assert torch.allclose(parameter, torch.full((3,), 0.9))
-    assert parameter.data_ptr() == before
-    assert torch.equal(lists[0][0], torch.ones(3))
 
 
 # --- evoformer, tokens, sums and signs
@@ -247,14 +201,6 @@ def test_codes_joined_with_the_scales_of_get_scales_are_read() -> None:
     data = quantized(val, 16)
     codes, steps = data[:, :-4], FPQuantizerBuilder().load().get_scales(data[:, -4:].contiguous(), 4)
     assert torch.equal(back(torch.cat([codes, steps], 1), val, 16), back(data, val, 16))
-
-
-def test_error_feedback_starts_anew_after_an_overflow() -> None:
-    op, values, error = QuantizerBuilder().load(), drawn(4, 8), torch.full((32,), 0.25)
-    values[0, 0] = math.inf
-    op.loco_swizzle_quant(values, error, 0.5, 4, 4, op.Symmetric, 1, 1, 2)
-    assert error.view(4, 8)[0].tolist() == [0.0] * 8
-    assert error.view(4, 8)[1:].abs().min() > 0
 
 
 @pytest.mark.parametrize("name", ["ds_quantize_fp32", "ds_sr_quantize_asym_fp32"])
