@@ -3,14 +3,11 @@
 """Checkpoints of a (simulated) device's tensors and of DeepSpeed's engine: what is saved is loaded."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import accel_sim
+from shared.children import on_device
 
 #: Arguments: the device's type, and the folder. torch's own reader reads what ours wrote, and the reverse.
 _PROGRAM = """
@@ -111,11 +108,6 @@ print("done")
 """
 
 
-def _without_launch_variables() -> dict[str, str]:
-    dropped = ("ACCEL_", "DS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "CROSS_", "GROUP_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-
-
 @pytest.mark.parametrize(
     ("key", "stages"),
     [
@@ -127,14 +119,9 @@ def _without_launch_variables() -> dict[str, str]:
 def test_an_engine_continues_from_what_the_fast_writer_saved(
     tmp_path: Path, key: str, stages: list[int]
 ) -> None:
-    base = _without_launch_variables()
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _FAST_WRITER, str(tmp_path), json.dumps(stages), "{}"],
-        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else accel_sim.environment(key, base=base),
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == "done"
+    asked = {"DS_ACCELERATOR": "cpu"} if key == "cpu" else {}
+    done = on_device(key, "-c", _FAST_WRITER, tmp_path, json.dumps(stages), "{}", **asked)
+    assert done.out.splitlines()[-1] == "done"
 
 
 @pytest.mark.slow
@@ -142,21 +129,11 @@ def test_an_engine_continues_from_what_the_fast_writer_saved(
 def test_two_ranks_continue_from_what_the_fast_writer_saved(tmp_path: Path, options: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(_FAST_WRITER, encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
-        [*launch, str(program), str(tmp_path), "[2, 3]", options],
-        env=_without_launch_variables() | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    on_device("cpu", *launch, program, tmp_path, "[2, 3]", options, DS_ACCELERATOR="cpu")
 
 
 @pytest.mark.parametrize("key", ["npu", "cuda"])
 def test_tensors_of_a_device_are_saved_and_loaded(tmp_path: Path, key: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, key, str(tmp_path / "saved")],
-        env=accel_sim.environment(key, devices=2, base=_without_launch_variables()),
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == "done"
+    done = on_device(key, "-c", _PROGRAM, key, tmp_path / "saved", devices=2)
+    assert done.out.splitlines()[-1] == "done"

@@ -50,15 +50,8 @@ _ALL = [
 _QUICK = {("hpu", "subset", "`accel launch --num_gpus 1`")}
 #: Nothing of these may leak in from the shell that runs the tests.
 _STEERING = (
-    "ACCEL_",
-    "DS_",
-    "PYTHONPATH",
-    "RANK",
-    "LOCAL_",
-    "WORLD_SIZE",
-    "MASTER_",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD",
-)
+    "ACCEL_", "DS_", "PYTHONPATH", "RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCH_DEVICE_BACKEND_AUTOLOAD"
+)  # fmt: skip
 
 
 def visible(vendor: str, mask: str) -> list[int]:
