@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """With gradients on a (simulated) device, fused steps and transfers in pieces leave the losses of stock DeepSpeed."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import accel_sim
+from shared.children import on_device
 
 PROGRAMS = Path(__file__).parents[2] / "packages" / "accel-ops" / "tests" / "offload" / "programs"
 _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
@@ -27,23 +23,9 @@ def test_losses_on_a_device_are_those_of_stock_deepspeed(tmp_path: Path) -> None
         "from accel_ops.op_builder import optimizers; optimizers.PIECE = 1000\n"
         f"import offload; offload.main({str(tmp_path / 'store')!r}, {CASES!r}, 4)"
     )
-    dropped = ("DS_", "ACCEL_", "MASTER_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    base |= {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_WORLD_SIZE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=accel_sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    for case, (stock, replaced, fused, norms) in zip(
-        CASES, json.loads(done.stdout.splitlines()[-1]), strict=True
-    ):
+    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    report = on_device("npu", "-c", program, **one_rank).report
+    for case, (stock, replaced, fused, norms) in zip(CASES, report, strict=True):
         assert replaced == stock, case
         assert fused, case
         assert norms == 0, case  # the device computes them
