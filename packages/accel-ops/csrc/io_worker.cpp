@@ -82,7 +82,8 @@ void Worker::loop() {
   while (take(&more)) {
     start_blocks();
     completions_.clear();
-    const int error = backend_->run(!more && copies_.empty(), completions_);
+    const bool waits = !more && copies_.empty() && free_.size() < blocks_.size();
+    const int error = backend_->run(waits, completions_);
     // Some devices report all that they have done at once: they have to have more to do while it is copied.
     if (error || !more || !completions_.empty()) {
       for (const Completion& completion : copies_) settle(completion);

@@ -12,7 +12,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -30,8 +30,6 @@ from accel_cpu.shm.memory import OPERATIONS, SharedMemory, shape_of
 
 #: How long a leader waits for another one to say that it is alive, after gloo has failed.
 _ROLL_CALL = timedelta(seconds=2)
-#: What is reduced at once: gloo exchanges one part while the next one is being reduced on the host.
-_PART_BYTES = 2 << 20
 
 
 class Hosts(SharedMemory):
@@ -43,6 +41,7 @@ class Hosts(SharedMemory):
     """
 
     has_all_to_all = False
+    kinds: ClassVar = {**SharedMemory.kinds, library.REDUCE: "all_reduce"}  # of which it is a part
 
     def __init__(
         self, group: Any, rank: int, hosts: Sequence[Sequence[int]], among: Any, timeout: timedelta
@@ -71,26 +70,19 @@ class Hosts(SharedMemory):
     @override
     def all_reduce(self, tensor: Tensor, operation: int) -> None:
         name = OPERATIONS[operation]
-        options = dist.AllreduceOptions()
-        options.reduceOp = getattr(dist.ReduceOp, "SUM" if name == "AVG" else name)
         flat = contiguous(tensor.detach())
-        what = f"all_reduce {name} {shape_of(tensor)}"
-        number = zlib.crc32(f"{what} {flat.nbytes}".encode())  # a part's size would not show the tensor's
-        parts = flat.view(-1).split(_PART_BYTES // flat.itemsize)
-        between: list[Any] = []  # gloo's work
         with self._together("all_reduce"):
-            for part in parts:
-                self.reduce_flat(part, operation, 0, number)
-                if not between:
-                    self._between(what, flat)
-                if self._leaders is not None:
-                    if name == "AVG":  # of the hosts' averages; a sum of all ranks could overflow
-                        part.mul_(len(self._ranks) / sum(map(len, self._hosts)))
-                    between.append(self._leaders.allreduce([part], options))
-            for index, part in enumerate(parts):
-                if between:
-                    between[index].wait()
-                super().broadcast(part, 0)
+            super().reduce(flat, operation, 0, receives=self._leaders is not None)
+
+            def among_leaders(gloo: Any) -> None:
+                options = dist.AllreduceOptions()
+                options.reduceOp = getattr(dist.ReduceOp, "SUM" if name == "AVG" else name)
+                if name == "AVG":  # of the hosts' averages; a sum of all ranks could overflow
+                    flat.mul_(len(self._ranks) / sum(map(len, self._hosts)))
+                gloo.allreduce([flat], options).wait()
+
+            self._between(f"all_reduce {name} {shape_of(tensor)}", flat, among_leaders)
+            super().broadcast(flat, 0)
         store(flat, tensor)
 
     @override

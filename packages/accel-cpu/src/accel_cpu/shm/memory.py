@@ -12,7 +12,7 @@ import os
 import zlib
 from array import array
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,15 +29,6 @@ OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
 
 #: accel_shm_request: kind, type, operation, root, bytes, detail.
 _Request: TypeAlias = tuple[int, int, int, int, int, int]
-_KINDS = {
-    library.BARRIER: "barrier",
-    library.ALL_REDUCE: "all_reduce",
-    library.BROADCAST: "broadcast",
-    library.ALL_GATHER: "all_gather",
-    library.REDUCE_SCATTER: "reduce_scatter",
-    library.ALL_TO_ALL: "all_to_all",
-    library.REDUCE: "reduce",
-}
 
 
 class SharedMemory:
@@ -47,6 +38,16 @@ class SharedMemory:
     """
 
     has_all_to_all = True
+    #: What errors call a request.
+    kinds: ClassVar = {
+        library.BARRIER: "barrier",
+        library.ALL_REDUCE: "all_reduce",
+        library.BROADCAST: "broadcast",
+        library.ALL_GATHER: "all_gather",
+        library.REDUCE_SCATTER: "reduce_scatter",
+        library.ALL_TO_ALL: "all_to_all",
+        library.REDUCE: "reduce",
+    }
 
     def __init__(self, group: Any, rank: int, ranks: Sequence[int], timeout_ms: int) -> None:
         #: accel_shm.Group; None once it is closed.
@@ -117,16 +118,12 @@ class SharedMemory:
     def reduce(self, tensor: Tensor, operation: int, root: int, *, receives: bool) -> None:
         """Reduce to rank `root`, in place; the others' tensors keep their values. receives: whether this is it."""
         flat = contiguous(tensor)
-        self.reduce_flat(flat, operation, root, shape_of(tensor))
+        self.run(
+            library.REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, root=root,
+            detail=shape_of(tensor), write=flat.data_ptr(),
+        )  # fmt: skip
         if receives:
             store(flat, tensor)
-
-    def reduce_flat(self, flat: Tensor, operation: int, root: int, detail: int) -> None:
-        """Reduce a contiguous tensor to rank `root` of this memory. detail: as for `run`."""
-        dtype = DTYPES[flat.dtype]
-        self.run(
-            library.REDUCE, dtype, flat.nbytes, operation=operation, root=root, detail=detail, write=flat.data_ptr()
-        )  # fmt: skip
 
     def broadcast(self, tensor: Tensor, root: int) -> None:
         """Receive the tensor of rank `root`."""
@@ -193,7 +190,7 @@ class SharedMemory:
     def _failed(self, request: _Request, status: int, about: int, theirs: _Request) -> AccelError:
         if status < library.HOST_LOST and 0 <= about < len(self._ranks):
             about = self._ranks[about]
-        error = self._error(_described(request), status, f"rank {about}", theirs)
+        error = self._error(self._described(request), status, f"rank {about}", theirs)
         if status != library.BAD_REQUEST:  # which ends nothing
             self._failure = copy.copy(error)
         return error
@@ -202,7 +199,7 @@ class SharedMemory:
         if status == library.MISMATCH and theirs[0]:
             return CollectiveMismatch(
                 what=f"{rank} and rank {self._rank} called different collectives",
-                found=f"{rank}: {_described(theirs)}\nrank {self._rank}: {mine}",
+                found=f"{rank}: {self._described(theirs)}\nrank {self._rank}: {mine}",
                 expected="the same collective, with tensors of one shape and type, on all ranks",
                 do="print the shape and dtype on each rank ahead of the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
             )
@@ -229,12 +226,11 @@ class SharedMemory:
             do=f"look at the last output of {rank}; the process group cannot be used any more",
         )
 
-
-def _described(request: _Request) -> str:
-    kind, type_number, number, root, size, detail = request
-    dtype = _NAMES[type_number] if 0 <= type_number < len(_NAMES) else "?"
-    operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
-    return f"{_KINDS.get(kind, '?')}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
+    def _described(self, request: _Request) -> str:
+        kind, type_number, number, root, size, detail = request
+        dtype = _NAMES[type_number] if 0 <= type_number < len(_NAMES) else "?"
+        operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
+        return f"{self.kinds.get(kind, '?')}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
 
 
 def shape_of(tensor: Tensor) -> int:
