@@ -55,6 +55,18 @@ def test_each_member_of_upstreams_interface_is_ours_with_its_kind_and_parameters
     assert children.run(_MEMBERS, [toy]).report == []
 
 
+def test_ds_report_prints_our_table(children: Any, toy: Path) -> None:
+    said = children.run(
+        "import sys, runpy; sys.argv = ['ds_report']; runpy.run_module('deepspeed.env_report', run_name='__main__')",
+        [toy],
+    )
+    assert "fused_adam" in said.out
+    assert "OKAY" in next(line for line in said.out.splitlines() if line.startswith("fused_adam"))
+    assert "cpu_adam" not in said.out
+    assert "deepspeed info" in said.out
+    assert children.compiled() == []
+
+
 _PAST_THE_TABLE = """
 import ast, importlib, json
 from pathlib import Path

@@ -146,3 +146,18 @@ def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pyt
     monkeypatch.setattr(driver.Driver, "launch", refuse)
     with pytest.raises(KernelNotStarted, match="CUDA_ERROR_LAUNCH_FAILED"):
         take(op, [[torch.ones(8, device="cuda")] for _ in range(3)])
+
+
+def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accel_ops import kernel_builders
+
+    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
+    kernel_builders.self_check.cache_clear()
+    op, reason = load("FusedAdamBuilder")
+    kernel_builders.self_check.cache_clear()
+    assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
+    before = machine.accel_driver_launches()
+    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
+    assert machine.accel_driver_launches() - before == 3
