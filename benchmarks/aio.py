@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ |= {
-    "ACCEL_BRIDGE": "0",  # DeepSpeed's builders stay its own
-    "DS_ACCELERATOR": "cpu",
-    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # torch looks for ninja there
-}
+if __name__ == "__main__":  # ahead of torch, whose entry point reads them
+    os.environ |= {
+        "ACCEL_BRIDGE": "0",  # DeepSpeed's builders stay its own
+        "DS_ACCELERATOR": "cpu",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # torch looks for ninja there
+    }
 
 from accel_testkit import timing
 from accel_testkit.bench.files import Contender, Limit, Op
