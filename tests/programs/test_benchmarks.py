@@ -12,7 +12,12 @@ import benchmarks
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
-def test_benchmark_can_be_imported_and_leaves_the_environment_alone(name: str) -> None:
-    before = dict(os.environ)
+def test_benchmark_can_be_imported_and_chooses_nothing_for_its_importer(name: str) -> None:
+    before = chosen()
     importlib.import_module(f"benchmarks.{name}")
-    assert dict(os.environ) == before
+    assert chosen() == before
+
+
+def chosen() -> dict[str, str]:
+    """Return the variables of selection and of the bridge; torch sets some of its own."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("ACCEL_", "DS_", "PATH"))}
