@@ -265,11 +265,12 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         free = int(self.device_module.mem_get_info(device_index)[0])
         return free + self._unused_memory(device_index)
 
-    def _unused_memory(self, device_index: int | None = None) -> int:
+    def _unused_memory(self, *device: int | None) -> int:
         """Return the bytes that the allocator holds and no tensor uses; 0 if it always holds the whole device."""
         if Feature.RESERVED_MEMORY in self.traits:
             return 0
-        return max(0, self.memory_reserved(device_index) - self.memory_allocated(device_index))
+        module = self.device_module
+        return max(0, module.memory_reserved(*device) - module.memory_allocated(*device))
 
     def _pin_arguments(self) -> tuple[str, ...]:
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
