@@ -80,7 +80,7 @@ int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request)
 //
 // A piece lies in half a slot, so that four are in use. When a rank writes one again it has seen all ranks arrive two
 // pieces later. The last two, which others may still read, are in one slot: therefore their number is even, or one.
-// REDUCE does the same, but that only the root copies, and keeps its own part.
+// A REDUCE takes the same steps. Only its root copies the result; the tensors of the other ranks stay as they are.
 int32_t Group::all_reduce(uint8_t* data, const accel_shm_request& request) {
   const int64_t size = element_size(request.type);
   if (request.bytes <= std::min(small_bytes(), segment_.slot_bytes())) return all_reduce_small(data, request);

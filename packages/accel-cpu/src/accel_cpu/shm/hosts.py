@@ -41,7 +41,7 @@ class Hosts(SharedMemory):
     """
 
     has_all_to_all = False
-    kinds: ClassVar = {**SharedMemory.kinds, library.REDUCE: "all_reduce"}  # of which it is a part
+    kinds: ClassVar = {**SharedMemory.kinds, library.REDUCE: "all_reduce"}  # whose first step it is
 
     def __init__(
         self, group: Any, rank: int, hosts: Sequence[Sequence[int]], among: Any, timeout: timedelta
