@@ -262,23 +262,25 @@ def call_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> Any:
     Of tensors with strides it gets copies, and is waited for: gloo 2.13 reads and writes some as if they had none.
     """
     copies: list[tuple[Tensor, Tensor]] = []
-
-    def copied(value: Any) -> Any:
-        if isinstance(value, list):
-            return [copied(item) for item in value]
-        if not isinstance(value, Tensor) or not is_plain(value):
-            return value
-        copies.append((contiguous(value), value))
-        return copies[-1][0]
-
-    written = copied(outputs)
+    written = _copied(outputs, copies)
     results = list(copies)
-    work = getattr(gloo, name)(written, *map(copied, arguments))
+    work = getattr(gloo, name)(written, *(_copied(argument, copies) for argument in arguments))
     if any(flat is not tensor for flat, tensor in copies):
         work.wait()
         for flat, tensor in results:
             store(flat, tensor)
     return work
+
+
+def _copied(value: Any, copies: list[tuple[Tensor, Tensor]]) -> Any:
+    """Return an argument with its tensors as `contiguous` gives them, each of which goes to `copies` with its original."""
+    # Not a function within `call_gloo`: one that calls itself is a cycle, which keeps the tensors until Python's gc runs.
+    if isinstance(value, list):
+        return [_copied(item, copies) for item in value]
+    if not isinstance(value, Tensor) or not is_plain(value):
+        return value
+    copies.append((contiguous(value), value))
+    return copies[-1][0]
 
 
 def is_plain(tensor: Tensor) -> bool:
