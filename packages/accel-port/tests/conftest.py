@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_port.porting import Ported, port
-from accel_port.rules.base import Level
+from accel_port.porting import port
 
 
 @pytest.fixture
@@ -38,8 +37,3 @@ def body() -> Callable[..., str]:
         return "\n".join(lines).removeprefix("import torch\n")
 
     return ported
-
-
-def levels(ported: Ported) -> list[tuple[str, Level]]:
-    """Return rule and level of each finding."""
-    return [(finding.rule, finding.level) for finding in ported.findings]

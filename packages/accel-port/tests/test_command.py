@@ -5,6 +5,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,13 +198,7 @@ def test_many_files_are_ported_in_several_processes(project: Callable[..., Path]
 
 
 def test_module_is_a_command(project: Callable[..., Path]) -> None:
-    import sys
-
-    run = subprocess.run(
-        [sys.executable, "-m", "accel_port", "--check", str(project(a=CUDA))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "accel_port", "--check", str(project(a=CUDA))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
     assert "Traceback" not in run.stderr
