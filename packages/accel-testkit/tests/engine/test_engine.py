@@ -1,9 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Each comparison of the engine's runs passes on what plain PyTorch finds, and fails on what differs from it."""
+"""Each comparison of the engine's runs fails on what differs from plain PyTorch; which runs are started, with what."""
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from accel_testkit.engine import reference
 from accel_testkit.engine.compare import Comparison, expect_scales_follow_overflows
 from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
 from accel_testkit.engine.rank import Found
+from accel_testkit.engine.runs import STOCK, RunKey, Runs
 
 BY_NAME = {configuration.name: configuration for configuration in MATRIX}
 FP16 = BY_NAME["fp16 stage 2"]
@@ -37,6 +42,10 @@ def add(what: str, step: int, value: float) -> Change:
     return lambda found: found[what].__setitem__(step, found[what][step] + value)
 
 
+def not_skipped(step: int) -> Change:
+    return lambda found: found["skipped"].__setitem__(step, False)
+
+
 @pytest.mark.parametrize(
     "name", ["fp32 stage 3", "bf16 stage 1", "fp16 stage 2", "fp16 stage 3 accumulation"]
 )
@@ -48,26 +57,21 @@ def test_plain_torch_s_own_training_passes(name: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "reported"),
+    ("name", "ranks", "change", "reported"),
     [
-        ("fp32 stage 3", add("losses", 5, 2e-6), "differently from plain PyTorch"),
-        ("fp32 stage 3", add("losses", 5, float("nan")), "differently from plain PyTorch"),
-        ("bf16 stage 1", add("losses", 0, -3e-3), "differently from plain PyTorch"),
-        ("fp16 stage 2", add("scales", 7, 1.0), "GradScaler"),
-        ("fp16 stage 2", lambda found: found["skipped"].__setitem__(0, False), "GradScaler"),
+        # One rank: the losses of two are averaged, their scales are not.
+        ("fp32 stage 3", 1, add("losses", 5, 2e-6), "differently from plain PyTorch"),
+        ("fp32 stage 3", 1, add("losses", 5, float("nan")), "differently from plain PyTorch"),
+        ("bf16 stage 1", 1, add("losses", 0, -3e-3), "differently from plain PyTorch"),
+        ("fp16 stage 2", 1, add("scales", 7, 1.0), "GradScaler"),
+        ("fp16 stage 2", 1, not_skipped(0), "GradScaler"),
+        ("fp16 stage 2", 2, not_skipped(1), "GradScaler"),
     ],
 )
-def test_a_difference_on_one_rank_fails(name: str, change: Change, reported: str) -> None:
+def test_a_difference_on_one_rank_fails(name: str, ranks: int, change: Change, reported: str) -> None:
     comparison, _ = compared(BY_NAME[name])
-    # One rank: the losses of two are averaged, their scales are not.
     with pytest.raises(pytest.fail.Exception, match=reported):
-        comparison.with_plain_torch(answers(BY_NAME[name], 1, change))
-
-
-def test_an_overflow_that_one_of_two_ranks_misses_fails() -> None:
-    comparison, _ = compared(FP16)
-    with pytest.raises(pytest.fail.Exception, match="GradScaler"):
-        comparison.with_plain_torch(answers(FP16, 2, lambda found: found["skipped"].__setitem__(1, False)))
+        comparison.with_plain_torch(answers(BY_NAME[name], ranks, change))
 
 
 def test_a_second_half_is_compared_with_the_second_half() -> None:
@@ -98,18 +102,15 @@ def test_a_rank_that_does_not_train_fails_with_its_words(answer: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("exact", "by", "passes"), [(True, 0.0, True), (True, 1e-9, False), (False, 5e-7, True)]
+    ("exact", "by", "passes"), [(True, 0, True), (True, 1e-9, False), (False, 5e-7, True)]
 )
 def test_bits_have_to_be_the_same_where_the_host_computes(exact: bool, by: float, passes: bool) -> None:
     configuration = BY_NAME["fp32 stage 2"]
     comparison, figures = compared(configuration, exact=exact)
     mine, stock = answers(configuration, 1, add("losses", 3, by)), answers(configuration)
-    if passes:
+    with nullcontext() if passes else pytest.raises(pytest.fail.Exception, match="DeepSpeed on a CPU"):
         comparison.with_stock(mine, stock)
-    else:
-        with pytest.raises(pytest.fail.Exception, match="DeepSpeed on a CPU"):
-            comparison.with_stock(mine, stock)
-    assert figures["identical"] is (by == 0.0)
+    assert figures["identical"] is (by == 0)
 
 
 @pytest.mark.parametrize("name", ["fp16 stage 1", "fp16 stage 3 growing scale"])
@@ -126,7 +127,7 @@ def test_the_matrix_has_a_scale_that_overflows_and_one_that_grows_again() -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found["skipped"].__setitem__(0, False),
+        not_skipped(0),
         lambda found: found["skipped"].__setitem__(slice(None), [True] * STEPS),
         add("scales", 1, 1.0),
     ],
@@ -147,3 +148,82 @@ def test_every_name_is_its_own_and_the_quick_ones_have_every_kind() -> None:
     assert any(c.accumulate > 1 for c in quick)
     assert any(c.overflows for c in quick)
     assert {c.optimizer for c in quick} == {"torch", "fused", "host"}
+
+
+# --- which runs are started, with what, and that they are on the accelerator they should be on
+
+OURS = "accel_good.accelerator:GOOD_Accelerator"
+
+
+@dataclass
+class Recording:
+    """A launcher that starts nothing."""
+
+    accelerator: str = OURS.replace(":", ".")
+    error: str = ""
+    started: list[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    target: Any = field(default_factory=lambda: SimpleNamespace(accelerator=OURS))
+
+    def run(self, job: str, ranks: int, order: dict[str, Any], environment: Any, limit: float) -> Any:
+        self.started.append((ranks, order, dict(environment)))
+        error = {"error": self.error} if self.error else {}
+        return [{"accelerator": STOCK if order["stock"] else self.accelerator, **error}] * ranks
+
+
+def answered(launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None) -> Any:
+    """Ranks, origin and whether it is stock DeepSpeed, of what was started."""
+    with Runs(launcher, MATRIX, Path("checkpoints"), stock_answers) as runs:  # type: ignore[arg-type]
+        for kind in kinds:
+            assert len(runs.answers(kind)) == kind.ranks
+    return sorted((ranks, order["origin"], order["stock"]) for ranks, order, _ in launcher.started)
+
+
+def test_each_kind_is_started_once_and_one_rank_has_its_measure_beside_it() -> None:
+    started = answered(Recording(), RunKey(1), RunKey(1), RunKey(1, stock=True), RunKey(2), RunKey(2))
+    assert started == [(1, 0, False), (1, 0, True), (2, 0, False)]
+
+
+def test_a_checkpoint_is_written_before_another_number_of_ranks_loads_it() -> None:
+    launcher = Recording()
+    assert answered(launcher, RunKey(1, origin=2)) == [(1, 2, False), (2, 0, False)]
+    assert [ranks for ranks, _, _ in launcher.started] == [2, 1]
+    moved = launcher.started[1][1]["names"]
+    assert moved == [configuration.name for configuration in MATRIX if configuration.moves]
+    assert launcher.started[0][1]["checkpoints"] == launcher.started[1][1]["checkpoints"]
+
+
+def test_the_measure_is_deepspeed_without_this_project() -> None:
+    launcher = Recording()
+    answered(launcher, RunKey(2, stock=True))
+    ((_, order, environment),) = launcher.started
+    assert environment["DS_ACCELERATOR"] == "cpu"
+    assert environment["ACCEL_BRIDGE"] == environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    assert all(c.same_arithmetic for c in MATRIX if c.name in order["names"])
+
+
+def test_a_run_on_another_accelerator_fails() -> None:
+    launcher = Recording(accelerator="accel_cpu.accelerator.CPU_Accelerator")
+    with pytest.raises(pytest.fail.Exception, match="ran on another accelerator"):
+        answered(launcher, RunKey(2))
+
+
+def test_the_measure_is_shared_between_sessions_that_name_a_folder(tmp_path: Path) -> None:
+    kinds = [RunKey(1), RunKey(1, stock=True), RunKey(2, stock=True)]
+    first, second = Recording(), Recording()
+    assert answered(first, *kinds, stock_answers=tmp_path) == [(1, 0, False), (1, 0, True), (2, 0, True)]
+    assert answered(second, *kinds, stock_answers=tmp_path) == [(1, 0, False)]
+
+
+def test_a_measure_that_failed_is_not_shared(tmp_path: Path) -> None:
+    launcher = Recording(error="ended with 1")
+    for _ in range(2):
+        answered(launcher, RunKey(2, stock=True), stock_answers=tmp_path)
+    assert len(launcher.started) == 2
+
+
+def test_measures_of_other_configurations_are_apart(tmp_path: Path) -> None:
+    launcher = Recording()
+    for chosen in (MATRIX[:2], MATRIX[:3]):
+        with Runs(launcher, chosen, tmp_path, tmp_path) as runs:  # type: ignore[arg-type]
+            runs.answers(RunKey(2, stock=True))
+    assert len(launcher.started) == 2
