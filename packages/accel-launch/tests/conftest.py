@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The machines of shared/topologies, and an accelerator whose ranks are devices."""
+"""The machines of shared/topologies, an accelerator whose ranks are devices, and commands."""
 
+import os
+import subprocess
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,17 +19,6 @@ settings.register_profile(
     "launch", deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("launch")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`name` is each machine in turn."""
-    if "machine_name" in metafunc.fixturenames:
-        metafunc.parametrize("machine_name", build.machines())
-
-
-@pytest.fixture(scope="session")
-def machines() -> ModuleType:
-    return build
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +46,16 @@ def toy() -> Accelerator:
 @pytest.fixture
 def host_cpu() -> Accelerator:
     return Accelerator("cpu", False, ("TOY_VISIBLE_DEVICES",), set_visible, ("OMP_",))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command in `tmp_path`, with the CPU as accelerator and these variables: `run("ls", "-l", LANG="C")`."""
+
+    def go(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "DS_ACCELERATOR": "cpu", **variables}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    return go

@@ -1,50 +1,38 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: programs, plans, errors; the port of rank 0."""
+"""The command line: DeepSpeed's options under their names, programs, plans, errors; the port of rank 0."""
 
+import argparse
 import contextlib
 import os
 import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from accel_core.cli import main
 from accel_core.isolated import call_main
-from accel_launch import command
+from accel_launch import command, options
+from accel_launch.errors import InvalidArguments
 from accel_launch.options import Options
 from accel_launch.plan import Host, Plan, Program, Rank
 
-
-def launch(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*call_main("accel_launch.__main__"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "DS_ACCELERATOR": "cpu", **environ},
-    )
+LAUNCH = call_main("accel_launch.__main__")
 
 
-def test_a_plan_is_printed_for_the_machine_of_sysroot_and_replayed(
-    tmp_path: Path, root_of: Callable[[str], Path]
-) -> None:
+def test_a_plan_is_printed_for_the_machine_of_sysroot_and_replayed(tmp_path, root_of, run):
     script = tmp_path / "train.py"
     script.write_text("")
-    options = ("--dry_run", "--json", "--bind_cores_to_rank", str(script), "--dry_run")
-    done = launch(*options, ACCEL_SYSROOT=str(root_of("hbm-flat")))
+    words = ("--dry_run", "--json", "--bind_cores_to_rank", str(script), "--dry_run")
+    done = run(*LAUNCH, *words, ACCEL_SYSROOT=str(root_of("hbm-flat")))
     assert done.returncode == 0, done.stderr
     plan = Plan.from_json(done.stdout)
     assert [rank.cpus[0] for _, rank in plan.ranks()] == [0, 4]
     assert plan.program.arguments == ("--dry_run",)
     (tmp_path / "plan.json").write_text(done.stdout)
-    table = launch("--dry_run", "--plan", str(tmp_path / "plan.json"))
+    table = run(*LAUNCH, "--dry_run", "--plan", str(tmp_path / "plan.json"))
     assert "4-7,12-15  1     preferred 3  4" in table.stdout, table.stderr
 
 
@@ -60,13 +48,7 @@ def test_a_plan_is_printed_for_the_machine_of_sysroot_and_replayed(
         ("--emit k8s --num_accelerators 2 train.py", "[ACC-608]"),
     ],
 )
-def test_errors_have_a_code_and_status_1(
-    arguments: str,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_have_a_code_and_status_1(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     assert main.main(["launch", *arguments.split()]) == 1
@@ -75,26 +57,17 @@ def test_errors_have_a_code_and_status_1(
     assert captured.out == ""
 
 
-def test_secrets_are_named_before_they_are_written_and_the_file_is_private(tmp_path: Path) -> None:
+def test_secrets_are_named_before_they_are_written_and_the_file_is_private(tmp_path, run):
     (tmp_path / "train.py").write_text("")
     (tmp_path / ".deepspeed_env").write_text("WANDB_API_KEY=hunter2\nUCX_TLS=tcp\n")
-    launch = shlex.join(call_main("accel_launch.__main__"))
-    done = subprocess.run(
-        ["sh", "-c", f"{launch} --emit sbatch --num_gpus 1 train.py > job.sh"],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-        env={**os.environ, "DS_ACCELERATOR": "cpu"},
-    )
+    done = run("sh", "-c", f"{shlex.join(LAUNCH)} --emit sbatch --num_gpus 1 train.py > job.sh")
+    assert done.returncode == 0, done.stderr
     assert "this output has what looks like secrets: WANDB_API_KEY\n" in done.stderr
     assert (tmp_path / "job.sh").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("option", "warned"), [("--quiet", False), ("--dry_run", True)])
-def test_the_warning_of_a_cpu_is_the_ranks_and_not_the_launchers(
-    option: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_warning_of_a_cpu_is_the_ranks_and_not_the_launchers(option, warned, tmp_path, monkeypatch):
     (tmp_path / "idle.py").write_text("")
     monkeypatch.delenv("DS_ACCELERATOR", raising=False)
     done = subprocess.run(
@@ -103,6 +76,8 @@ def test_the_warning_of_a_cpu_is_the_ranks_and_not_the_launchers(
     )  # fmt: skip
     assert ("Setting accelerator to CPU" in done.stderr) == warned, done.stderr
 
+
+# The port of rank 0
 
 GIVEN = Options(script="x")
 
@@ -134,9 +109,7 @@ def listen(number: int) -> socket.socket:
     return made
 
 
-def test_the_second_launcher_takes_another_port_before_the_first_rank_listens(
-    default: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_second_launcher_takes_another_port_before_the_first_rank_listens(default, capfd):
     with (
         command.chosen_port(plan(default), GIVEN) as first,
         command.chosen_port(plan(default), GIVEN) as second,
@@ -150,9 +123,7 @@ def test_the_second_launcher_takes_another_port_before_the_first_rank_listens(
     assert capfd.readouterr() == ("", said)
 
 
-def test_a_port_where_somebody_listens_is_passed_over_without_a_word_if_quiet(
-    default: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_where_somebody_listens_is_passed_over_without_a_word_if_quiet(default, capfd):
     quiet = Options(script="x", quiet=True)
     with listen(default), command.chosen_port(plan(default), quiet) as moved:
         assert moved.master_port != default
@@ -167,6 +138,113 @@ def test_a_port_where_somebody_listens_is_passed_over_without_a_word_if_quiet(
     [{"master_port": 4000}, {"plan": "plan.json", "script": None}, {"elastic_training": True}],
     ids=["--master_port", "--plan", "--elastic_training"],
 )
-def test_a_port_that_somebody_has_named_stays(default: int, given: dict[str, object]) -> None:
+def test_a_port_that_somebody_has_named_stays(default, given):
     assert command.is_port_free_to_choose(plan(default), GIVEN)
     assert not command.is_port_free_to_choose(plan(default), Options(**{"script": "x", **given}))  # type: ignore[arg-type]
+
+
+# Options
+
+
+def parse(*arguments: str) -> Options:
+    parser = argparse.ArgumentParser()
+    options.add_arguments(parser)
+    return options.parsed(parser.parse_args(arguments))
+
+
+DEEPSPEED = (
+    *("-H", "hosts", "-i", "a@b:0,2", "-e", "c", "--num_nodes", "2", "--num_gpus", "3"),
+    *("--master_addr", "10.0.0.1", "--master_port", "29501", "--node_rank", "1", "--launcher", "OpenMPI"),
+    *("--launcher_args", "-x 'A B' --tag", "--module", "--no_local_rank", "--no_ssh", "--no_ssh_check"),
+    *("--force_multi", "--save_pid", "--enable_each_rank_log", "logs", "--bind_cores_to_rank"),
+    *("--bind_core_list", "0-51,56-107", "--ssh_port", "2222", "--venv_script", "bin/activate"),
+    *("--elastic_training", "--min_elastic_nodes", "1", "--max_elastic_nodes", "4"),
+    *("--log_level", "warning", "train", "--num_gpus", "8", "-q", "--", "rest"),
+)
+
+
+def test_every_option_of_the_deepspeed_command_is_known_by_its_name():
+    assert parse(*DEEPSPEED) == Options(
+        script="train",
+        arguments=("--num_gpus", "8", "-q", "--", "rest"),
+        hostfile="hosts",
+        include="a@b:0,2",
+        exclude="c",
+        num_nodes=2,
+        num_accelerators=3,
+        master_addr="10.0.0.1",
+        master_port=29501,
+        node_rank=1,
+        launcher="openmpi",
+        launcher_args=("-x", "A B", "--tag"),
+        module=True,
+        no_local_rank=True,
+        no_ssh=True,
+        no_ssh_check=True,
+        force_multi=True,
+        save_pid=True,
+        enable_each_rank_log="logs",
+        bind_cores_to_rank=True,
+        bind_core_list="0-51,56-107",
+        ssh_port=2222,
+        venv_script="bin/activate",
+        elastic_training=True,
+        min_elastic_nodes=1,
+        max_elastic_nodes=4,
+        log_level="warning",
+    )
+
+
+def test_arguments_after_the_script_are_the_script_s():
+    assert parse("train.py") == Options(script="train.py")
+    given = parse("--num_accelerators", "2", "-q", "train.py", "--dry_run", "-H", "--", "--plan=x")
+    assert given.arguments == ("--dry_run", "-H", "--", "--plan=x")
+    assert (given.num_accelerators, given.dry_run, given.shows_notes) == (2, False, False)
+
+
+@pytest.mark.parametrize("option", ["--bind_cores_to_rank", "--bind_core_list=0-3", "--reserve_cores=1"])
+def test_options_that_bind(option):
+    assert parse(option, "train.py").binds
+    assert not parse("train.py").binds
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("", "no program"),
+        ("--plan p.json train.py", "--plan and a program"),
+        ("--module --no_python train", "--module and --no_python"),
+        ("--json train.py", "--json without --dry_run"),
+        ("--master_port 0 train.py", "--master_port 0"),
+        ("--master_port 65536 train.py", "--master_port 65536"),
+        ("--ssh_port -1 train.py", "--ssh_port -1"),
+        ("--reserve_cores -1 train.py", "--reserve_cores -1"),
+        ("--no_ssh train.py", "--no_ssh with --node_rank -1"),
+        ('--launcher_args "\'open" train.py', "No closing quotation"),
+        ("--master_addr -x train.py", "--master_addr"),
+        ("'--master_addr=$(reboot)' train.py", "--master_addr '$(reboot)'"),
+        *(
+            (f"{option} {number} train.py", f"found '{number}', expected 1 or more")
+            for option in ("--num_gpus", "--num_nodes")
+            for number in ("0", "-1", "two")
+        ),
+        ("--emit k8s train.py", "add --image"),
+        ("--emit k8s --image 'x y' train.py", "--image 'x y'"),
+        ("--emit k8s --image=x:1 --job_name 'a\nkind: Pod' train.py", "--job_name"),
+        ("--emit k8s --image=x:1 --job_name Upper train.py", "--job_name 'Upper'"),
+        ("--emit sbatch --job_name '$(x)' train.py", "--job_name '$(x)'"),
+        ("--emit k8s --image=x:1 --resource cpu train.py", "--resource 'cpu'"),
+        ("--emit k8s --image=x:1 --resource 'cpu: 1\nx=3' train.py", "--resource 'cpu:"),
+        ("--emit ray --resource memory=8Gi train.py", "without a unit"),
+        ("--emit sbatch --launcher_args \"'--a\nrm -rf x'\" train.py", "without control characters"),
+        ("--autotuning tune train.py", "--autotuning"),
+    ],
+)
+def test_what_cannot_be_used_is_named(words, named, capsys):
+    try:
+        with pytest.raises(InvalidArguments) as caught:
+            parse(*shlex.split(words))
+    except SystemExit:
+        assert named in capsys.readouterr().err
+    else:
+        assert named in str(caught.value)

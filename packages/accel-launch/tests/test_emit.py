@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ def lost(given: object, kept: object, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
-def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind: str, plan: Plan) -> None:
+def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind, plan):
     options = Options(emit=kind, image="registry.example/train:1", job_name="run-7")
     config, job = documents(emit.render(plan, options))
     assert (config["kind"], config["metadata"]["name"]) == ("ConfigMap", "run-7-plan")
@@ -67,7 +66,7 @@ def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind: str, pla
     assert f"'envFrom': [{{'secretRef': {{'name': '{secret['metadata']['name']}'}}}}]" in str(job)
 
 
-def test_a_jobset_is_one_of_the_published_models(plan: Plan) -> None:
+def test_a_jobset_is_one_of_the_published_models(plan):
     models = pytest.importorskip(
         "kubeflow_trainer_api.models", reason="not run: package kubeflow-trainer-api"
     )
@@ -85,7 +84,7 @@ def test_a_jobset_is_one_of_the_published_models(plan: Plan) -> None:
     assert list(lost(made, models.JobsetV1alpha2JobSet.from_dict(made).to_dict())), "the check sees nothing"
 
 
-def test_a_pytorchjob_is_one_of_the_published_models(plan: Plan) -> None:
+def test_a_pytorchjob_is_one_of_the_published_models(plan):
     training = pytest.importorskip("kubeflow.training.models", reason="not run: package kubeflow-training")
     client = pytest.importorskip("kubernetes.client").ApiClient()
     made = documents(emit.render(plan, Options(emit="pytorchjob", image="x:1")))[1]
@@ -122,9 +121,7 @@ open('started', 'a').write(json.dumps([sys.argv[1:], open(plan).read()]) + '\\n'
 }
 
 
-def test_a_batch_script_starts_the_launcher_once_on_each_node(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_script_starts_the_launcher_once_on_each_node(plan, tmp_path, monkeypatch, run):
     folder = tmp_path / "a b"
     (folder / "bin").mkdir(parents=True)
     for name, content in BATCH.items():
@@ -138,14 +135,7 @@ def test_a_batch_script_starts_the_launcher_once_on_each_node(
     (folder / "job.sh").write_text(text)
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     slurm = {"SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[7-8]"}
-    done = subprocess.run(
-        ["bash", "job.sh"],
-        env={**os.environ, **slurm, "PATH": path},
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    done = run("env", "-C", folder, "bash", "job.sh", **slurm, PATH=path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     started = [json.loads(line) for line in (folder / "started").read_text().splitlines()]
     for number, (arguments, written) in enumerate(started):
@@ -156,7 +146,7 @@ def test_a_batch_script_starts_the_launcher_once_on_each_node(
     assert sorted(path.name for path in folder.iterdir()) == ["bin", "job.sh", "started"]
 
 
-def test_a_placement_for_ray(plan: Plan, toy: Accelerator) -> None:
+def test_a_placement_for_ray(plan, toy):
     visible = planning.with_devices(plan, toy)
     placement = json.loads(emit.render(visible, Options(emit="ray", resource=("GPU=1",))))
     assert placement["scaling_config"] == {
@@ -217,7 +207,7 @@ ray.shutdown()
 
 
 @pytest.mark.slow
-def test_actors_see_the_devices_of_the_plan_and_join_one_group(tmp_path: Path) -> None:
+def test_actors_see_the_devices_of_the_plan_and_join_one_group(tmp_path):
     pytest.importorskip("ray", reason="not run: package ray")
     (tmp_path / "rank.py").write_text(PROGRAM)
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}

@@ -15,7 +15,7 @@ from accel_launch.hosts import select
 from accel_launch.plan import is_host_name
 
 
-def test_hosts_are_read_in_the_order_of_the_file() -> None:
+def test_hosts_are_read_in_the_order_of_the_file():
     text = "# two racks\n\nworker-1 slots=4\n\tworker-0\t slots=16   \nme@10.0.0.7 slots=1 # spare\r\n[fe80::1] slots=2"
     assert list(hosts.parse_hostfile(text).items()) == [
         ("worker-1", 4),
@@ -44,7 +44,7 @@ SLOTS = "`slots=` and a whole number"
         ),
     ],
 )
-def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, tmp_path: Path) -> None:
+def test_a_wrong_line_is_named_with_file_number_and_text(line, named, tmp_path):
     path = tmp_path / "hosts"
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
     with pytest.raises(InvalidHostfile) as caught:
@@ -55,21 +55,19 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, 
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# worker-0 slots=4\n"])
-def test_a_hostfile_without_hosts_is_refused(text: str) -> None:
+def test_a_hostfile_without_hosts_is_refused(text):
     with pytest.raises(InvalidHostfile, match="no line with a host"):
         hosts.parse_hostfile(text)
 
 
-def test_a_named_hostfile_must_exist(tmp_path: Path) -> None:
+def test_a_named_hostfile_must_exist(tmp_path):
     (tmp_path / "binary").write_bytes(b"worker-0 slots=4\n\xff\xfe")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", Path("\0")):
         with pytest.raises(InvalidHostfile, match="cannot read the hostfile"):
             hosts.read_hostfile(str(path))
 
 
-def test_without_a_name_the_default_is_read_if_it_exists(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_name_the_default_is_read_if_it_exists(monkeypatch, tmp_path):
     monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
     assert hosts.read_hostfile(None) is None
     (tmp_path / "hostfile").write_text("worker-0 slots=2\n")
@@ -83,7 +81,7 @@ _PIECES = st.sampled_from(["worker-0", "a", *" \t\n\r", "slots=", *"=1#@-", "42"
 
 
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
-def test_any_text_is_hosts_or_a_documented_error(text: str) -> None:
+def test_any_text_is_hosts_or_a_documented_error(text):
     try:
         found = hosts.parse_hostfile(text)
     except InvalidHostfile:
@@ -118,7 +116,7 @@ POOL = {"worker-0": 4, "worker-1": 4, "me@worker-2": 2, "[::1]": 1}
         ("exclude", "worker-0:0,1,2,3@me@worker-2", {"worker-1": (0, 1, 2, 3), "[::1]": (0,)}),
     ],
 )
-def test_selected(option: str, text: str, slots: dict[str, tuple[int, ...]]) -> None:
+def test_selected(option, text, slots):
     assert list(select(POOL, **{option: text}).items()) == list(slots.items())  # type: ignore[arg-type]
 
 
@@ -135,14 +133,14 @@ def test_selected(option: str, text: str, slots: dict[str, tuple[int, ...]]) -> 
     ],
 )
 @pytest.mark.parametrize("option", ["include", "exclude"])
-def test_unknown_hosts_and_slots_are_named_with_those_there_are(text: str, named: str, option: str) -> None:
+def test_unknown_hosts_and_slots_are_named_with_those_there_are(text, named, option):
     with pytest.raises(InvalidSelection) as caught:
         select(POOL, **{option: text})  # type: ignore[arg-type]
     assert named in caught.value.found
     assert "worker-0, worker-1, me@worker-2, [::1]" in caught.value.expected
 
 
-def test_the_first_hosts_and_slots() -> None:
+def test_the_first_hosts_and_slots():
     pool = {"worker-0": 4, "worker-1": 4, "worker-2": 2}
     assert select(pool, num_nodes=2) == {"worker-0": (0, 1, 2, 3), "worker-1": (0, 1, 2, 3)}
     assert select(pool, num_slots=1) == {"worker-0": (0,), "worker-1": (0,), "worker-2": (0,)}
@@ -161,7 +159,7 @@ def test_the_first_hosts_and_slots() -> None:
         {"exclude": "a@b"},
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, str | int]) -> None:
+def test_what_cannot_be_is_refused(options):
     with pytest.raises(InvalidSelection):
         select({"a": 4, "b": 4}, **options)  # type: ignore[arg-type]
 
@@ -170,7 +168,7 @@ _SELECTED = st.sampled_from(["worker-0", "worker-1", "me@worker-2", "[::1]", *"@
 
 
 @given(st.one_of(st.text(), st.lists(_SELECTED, max_size=10).map("".join)), st.booleans())
-def test_any_text_selects_slots_that_exist_or_is_a_documented_error(text: str, include: bool) -> None:
+def test_any_text_selects_slots_that_exist_or_is_a_documented_error(text, include):
     try:
         slots = select(POOL, include=text) if include else select(POOL, exclude=text)
     except InvalidSelection:

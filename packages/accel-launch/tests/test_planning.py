@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From options to a plan: ranks, variables, devices, cores; on a machine of shared/topologies with two sockets."""
+"""From options to a plan: ranks, variables, devices, cores; on a machine of shared/topologies with two sockets.
+
+A plan as JSON and back; what a job adds for its ranks.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accel_core import env
 from accel_launch import emit, hosts, machine, planning, ssh
 from accel_launch.errors import (
     AffinityConflict,
@@ -21,9 +25,10 @@ from accel_launch.errors import (
     InvalidPlan,
     InvalidSelection,
 )
+from accel_launch.job import Job
 from accel_launch.machine import Accelerator, Machine, read_topology
 from accel_launch.options import Options
-from accel_launch.plan import Binding, MemoryPolicy, Plan, Program
+from accel_launch.plan import Binding, Host, MemoryPolicy, Plan, Program, Rank
 
 JOB = Plan((), "worker-0", 29500, Program(("python", "train.py")), "/work")
 BOUND = replace(JOB, binding=Binding())
@@ -44,7 +49,7 @@ def visible(plan: Plan) -> str | None:
     return plan.hosts[0].ranks[0].environment.get("TOY_VISIBLE_DEVICES")
 
 
-def test_variables_that_a_script_sees(here: Machine, toy: Accelerator) -> None:
+def test_variables_that_a_script_sees(here, toy):
     slots = {"worker-0": (0, 1), "worker-1": (0, 2, 3)}
     plan = planning.arrange(JOB, slots, dict.fromkeys(slots, here), toy, {})
     seen = [rank.environment for _, rank in plan.ranks()]
@@ -66,7 +71,7 @@ def test_variables_that_a_script_sees(here: Machine, toy: Accelerator) -> None:
     assert [rank.device for _, rank in plan.ranks()] == ["0", "1", "0", "2", "3"]
 
 
-def test_bound_ranks_have_cores_memory_and_threads(here: Machine, host_cpu: Accelerator) -> None:
+def test_bound_ranks_have_cores_memory_and_threads(here, host_cpu):
     plan = on_one(here, host_cpu, (0, 1), BOUND)
     first, second = plan.hosts[0].ranks
     assert (first.cpus, first.cores, first.numa_nodes) == ((0, 1, 2, 3, 8, 9, 10, 11), 4, (0,))
@@ -76,7 +81,7 @@ def test_bound_ranks_have_cores_memory_and_threads(here: Machine, host_cpu: Acce
     assert "KMP_BLOCKTIME" not in kept.hosts[0].ranks[0].environment
 
 
-def test_cores_that_no_rank_has_are_reported(here: Machine, host_cpu: Accelerator) -> None:
+def test_cores_that_no_rank_has_are_reported(here, host_cpu):
     plan = on_one(here, host_cpu, range(6), BOUND)
     assert plan.hosts[0].unused == (3, 7, 11, 15)
     assert "CPUs 3,7,11,15 of worker-0" in plan.notes[0]
@@ -84,13 +89,13 @@ def test_cores_that_no_rank_has_are_reported(here: Machine, host_cpu: Accelerato
     assert (reserving.hosts[0].reserved, reserving.hosts[0].unused) == ((0, 4, 8, 12), ())
 
 
-def test_too_many_ranks_name_the_host(here: Machine, host_cpu: Accelerator) -> None:
+def test_too_many_ranks_name_the_host(here, host_cpu):
     with pytest.raises(BindingImpossible, match="worker-0: cannot bind") as caught:
         on_one(here, host_cpu, range(9), BOUND)
     assert "9 ranks, 8 physical cores" in caught.value.found
 
 
-def test_ranks_that_are_not_bound_share_the_cores(here: Machine, host_cpu: Accelerator) -> None:
+def test_ranks_that_are_not_bound_share_the_cores(here, host_cpu):
     rank = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
     assert (rank.environment["OMP_NUM_THREADS"], rank.cpus) == ("1", ())
     kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
@@ -98,15 +103,13 @@ def test_ranks_that_are_not_bound_share_the_cores(here: Machine, host_cpu: Accel
 
 
 @pytest.mark.parametrize("name", ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"])
-def test_a_variable_that_binds_threads_elsewhere_is_an_error_that_names_it(
-    name: str, here: Machine, host_cpu: Accelerator
-) -> None:
+def test_a_variable_that_binds_threads_elsewhere_is_an_error_that_names_it(name, here, host_cpu):
     on_one(here, host_cpu, (0,), **{name: "0-3"})
     with pytest.raises(AffinityConflict, match=f"{name} is set"):
         on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
 
 
-def test_a_mask_is_narrowed_and_its_items_are_kept(here: Machine, toy: Accelerator) -> None:
+def test_a_mask_is_narrowed_and_its_items_are_kept(here, toy):
     plan = on_one(replace(here, devices=3, mask=("GPU-9f3b", "MIG-1", "7")), toy, (0, 2))
     assert [rank.device for rank in plan.hosts[0].ranks] == ["GPU-9f3b", "7"]
     assert visible(plan) == "GPU-9f3b,7"
@@ -114,7 +117,7 @@ def test_a_mask_is_narrowed_and_its_items_are_kept(here: Machine, toy: Accelerat
 
 @given(st.lists(st.text("0123456789GPUMIG-.", min_size=1), min_size=1, max_size=8, unique=True), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_mask_is_widened(here: Machine, toy: Accelerator, mask: list[str], data: st.DataObject) -> None:
+def test_no_mask_is_widened(here, toy, mask, data):
     devices = data.draw(st.integers(0, 10))
     slots = sorted(data.draw(st.sets(st.integers(0, 9), min_size=1)))
     try:
@@ -125,16 +128,14 @@ def test_no_mask_is_widened(here: Machine, toy: Accelerator, mask: list[str], da
     assert set((visible(plan) or ",".join(mask)).split(",")) <= set(mask)
 
 
-def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(here: Machine, toy: Accelerator) -> None:
+def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(here, toy):
     tiles = replace(here, devices=2, mask=("0",))
     assert visible(on_one(tiles, toy, (0, 1))) is None
     with pytest.raises(InvalidSelection, match="slot 0 of worker-0"):
         on_one(tiles, toy, (0,))
 
 
-def test_a_slot_without_a_device_and_a_device_that_cannot_be_chosen_are_refused(
-    here: Machine, toy: Accelerator, host_cpu: Accelerator
-) -> None:
+def test_a_slot_without_a_device_and_a_device_that_cannot_be_chosen_are_refused(here, toy, host_cpu):
     with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
         on_one(here, toy, range(5))
     on_one(here, host_cpu, range(5))
@@ -145,12 +146,12 @@ def test_a_slot_without_a_device_and_a_device_that_cannot_be_chosen_are_refused(
         on_one(here, unread, (1,))
 
 
-def test_ranks_are_placed_near_their_devices(here: Machine, toy: Accelerator) -> None:
+def test_ranks_are_placed_near_their_devices(here, toy):
     plan = on_one(replace(here, device_nodes=(1, 1, 0, None)), toy, range(4), BOUND)
     assert [rank.numa_nodes for rank in plan.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
 
 
-def test_a_host_without_facts_completes_its_own_part(here: Machine, toy: Accelerator) -> None:
+def test_a_host_without_facts_completes_its_own_part(here, toy):
     slots = {"worker-0": (0, 1), "worker-1": (0, 1)}
     whole = planning.arrange(BOUND, slots, dict.fromkeys(slots, here), toy, {})
     partial = planning.arrange(BOUND, slots, {"worker-0": here}, toy, {})
@@ -162,7 +163,7 @@ def test_a_host_without_facts_completes_its_own_part(here: Machine, toy: Acceler
         planning.complete(read, 1, here, toy, {"KMP_AFFINITY": "compact"})
 
 
-def test_the_master_is_the_first_host(here: Machine, toy: Accelerator) -> None:
+def test_the_master_is_the_first_host(here, toy):
     def master(*names: str) -> str:
         slots = dict.fromkeys(names, (0,))
         return planning.arrange(
@@ -211,7 +212,7 @@ def counts(plan: Plan) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("place")
-def test_without_a_number_there_is_a_rank_on_each_numa_node() -> None:
+def test_without_a_number_there_is_a_rank_on_each_numa_node():
     plan = make(bind_cores_to_rank=True)
     assert counts(plan) == {"localhost": 2}
     assert (plan.master_addr, plan.master_port, plan.directory) == ("127.0.0.1", 29500, os.getcwd())
@@ -219,7 +220,7 @@ def test_without_a_number_there_is_a_rank_on_each_numa_node() -> None:
     assert counts(make(num_accelerators=5)) == {"localhost": 5}
 
 
-def test_visible_devices_give_the_number(place: Callable[..., None], toy: Accelerator) -> None:
+def test_visible_devices_give_the_number(place, toy):
     place(mask=("4", "6", "7"))
     assert visible(make(include="localhost:0,2")) == "4,7"
     assert counts(make()) == {"localhost": 3}
@@ -235,7 +236,7 @@ def test_visible_devices_give_the_number(place: Callable[..., None], toy: Accele
 
 
 @pytest.mark.usefixtures("place")
-def test_hosts_are_asked_unless_they_are_this_one() -> None:
+def test_hosts_are_asked_unless_they_are_this_one():
     for names in (("127.0.0.1", "127.0.0.2"), ("worker-0", "worker-1")):
         Path("hosts").write_text("".join(f"{name} slots=2\n" for name in names))
         assert not any(host.bound_here for host in make(hostfile="hosts").hosts)
@@ -249,9 +250,7 @@ def test_hosts_are_asked_unless_they_are_this_one() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(monkeypatch):
     Path("hosts").write_text("worker-0 slots=2\n")
     asked: list[str] = []
     monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: asked.extend(names) or {})
@@ -266,7 +265,7 @@ def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(
 
 
 @pytest.mark.usefixtures("place")
-def test_a_plan_is_replayed_with_another_master(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_replayed_with_another_master(monkeypatch):
     plan = make(bind_cores_to_rank=True)
     Path("plan.json").write_text(plan.to_json())
     assert planning.load_plan(Options(plan="plan.json")) == plan
@@ -282,7 +281,7 @@ def test_a_plan_is_replayed_with_another_master(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("place")
-def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused() -> None:
+def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused():
     data = json.loads(make(bind_cores_to_rank=True).to_json())
     first, second = data["hosts"][0]["ranks"]
     second["cpus"] = f"{first['cpus'].partition('-')[0]},{second['cpus']}"
@@ -294,7 +293,7 @@ def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_the_table_shows_what_the_plan_has() -> None:
+def test_the_table_shows_what_the_plan_has():
     text = emit.table(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
     rows = [line.split() for line in text.splitlines()]
     assert ["0", "localhost", "0", "1", "1,9", "0", "bind", "0", "1"] in rows
@@ -318,7 +317,7 @@ def test_the_table_shows_what_the_plan_has() -> None:
         ({"script": "sh", "no_python": True}, ("sh",)),
     ],
 )
-def test_programs_that_exist(given: dict[str, object], command: tuple[str, ...]) -> None:
+def test_programs_that_exist(given, command):
     program = make(**given).program
     assert program.command == command
     assert program.arguments == given.get("arguments", ())
@@ -339,9 +338,7 @@ def test_programs_that_exist(given: dict[str, object], command: tuple[str, ...])
         ({"arguments": ("a\0b",)}, "NUL"),
     ],
 )
-def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(
-    given: dict[str, object], named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(given, named, monkeypatch):
     Path("hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
     monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
     with pytest.raises(InvalidArguments) as caught:
@@ -350,11 +347,129 @@ def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(
 
 
 @pytest.mark.usefixtures("place")
-def test_a_config_that_deepspeed_refuses_is_named_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_that_deepspeed_refuses_is_named_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
     assert "refuses a config with `elasticity`" in make(elastic_training=True).notes[0]
     assert make().notes == ()
     (tmp_path / "elasticity").mkdir()
     assert make(elastic_training=True).notes == ()
+
+
+# Plans as JSON, and their jobs
+
+
+def rank(number: int, local: int) -> Rank:
+    return Rank(
+        rank=number,
+        local_rank=local,
+        slot=local,
+        device=f"GPU-{local}",
+        cpus=(3, 4) if local else (0, 1, 2, 8),
+        cores=3,
+        numa_nodes=(0, 1),
+        memory=MemoryPolicy("bind", (0,)),
+        environment={"RANK": str(number), "TEXT": "two words; $(x) \u00e9"},
+    )
+
+
+PLAN = Plan(
+    hosts=(Host("worker-0", 0, (rank(0, 0), rank(1, 1)), unused=(9,)), Host("me@[::1]", 1, (rank(2, 0),))),
+    master_addr="worker-0",
+    master_port=29500,
+    program=Program(("python", "-u", "train.py"), ("--lr", "1")),
+    directory="/work",
+    binding=Binding("0-3"),
+    exports={"PATH": "/bin"},
+    notes=("one note",),
+)
+
+
+def test_a_plan_is_the_same_after_json():
+    assert Plan.from_json(PLAN.to_json()) == PLAN
+    assert Plan.from_json(replace(PLAN, binding=None).to_json()).binding is None
+    assert json.loads(PLAN.to_json())["hosts"][0]["ranks"][0]["cpus"] == "0-2,8"
+
+
+def test_another_master_is_in_the_environment_of_each_rank():
+    moved = PLAN.with_master("10.0.0.1", 4000)
+    assert (moved.master_addr, moved.master_port) == ("10.0.0.1", 4000)
+    for _, rank in moved.ranks():
+        assert (rank.environment["MASTER_ADDR"], rank.environment["MASTER_PORT"]) == ("10.0.0.1", "4000")
+        assert rank.environment["RANK"] == str(rank.rank)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1" * 5000, "[" * 100_000, '"\\ud800"'])
+def test_what_is_not_a_plan_is_refused(text):
+    with pytest.raises(InvalidPlan, match="ACC-605"):
+        Plan.from_json(text, "plan.json")
+
+
+_RANK = ("hosts", 0, "ranks", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("version",), 2, "plan.version"),
+        (("master_port",), "29500", "plan.master_port"),
+        (("master_port",), 70000, "plan.master_port"),
+        (("master_port",), True, "plan.master_port"),
+        (("master_addr",), "a;b", "plan.master_addr"),
+        (("shell",), "rm", "shell"),
+        (("hosts",), [], "plan.hosts"),
+        (("program", "command"), [], "plan.program.command"),
+        (("program", "command"), ["a\0b"], "plan.program.command"),
+        (("program", "arguments"), ["\ud800"], "plan.program.arguments[0]"),
+        (("exports", "A;rm"), "1", "A;rm"),
+        (("exports", "TEXT"), "\ud800", "exports.TEXT"),
+        (("binding", "reserve_cores"), -1, "reserve_cores: -1"),
+        (("hosts", 0, "name"), "-oProxyCommand=x", "ProxyCommand"),
+        (("hosts", 0, "name"), "a b", "a b"),
+        (("hosts", 1, "name"), "you@worker-0", "a machine twice"),
+        (("hosts", 1, "node_rank"), 0, "hosts[1]"),
+        ((*_RANK, "rank"), 0, "global ranks"),
+        ((*_RANK, "local_rank"), 2, "local ranks"),
+        ((*_RANK, "cpus"), [0], "cpus"),
+        ((*_RANK, "cpus"), "3-1", "cpus"),
+        ((*_RANK, "slot"), -1, "slot -1"),
+        ((*_RANK, "memory", "mode"), "interleave", "memory.mode"),
+        ((*_RANK, "environment", "RANK"), "17", "RANK='17'"),
+        ((*_RANK, "environment", "WORLD_SIZE"), "-4", "WORLD_SIZE='-4'"),
+        ((*_RANK, "environment", "A=B"), "1", "A=B"),
+        ((*_RANK, "environment", "A"), "\0", "environment.A"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused_by_the_name_of_the_field(path, value, named):
+    data = place = json.loads(PLAN.to_json())
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(InvalidPlan) as caught:
+        Plan.from_json(json.dumps(data), "plan.json")
+    assert named in caught.value.found
+    assert "plan.json" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("names", "address", "secrets"),
+    [
+        (["localhost"], "127.0.0.1", [("127.0.0.1", "s")]),
+        # Each of several hosts may have its own launcher.
+        (["a", "b"], "192.0.2.1", [("192.0.2.1", None), ("", None)]),
+        # A name may have another address elsewhere, so all interfaces are listened on.
+        (["a", "b"], "a.example", [("", None), ("", None)]),
+    ],
+)
+def test_where_the_store_listens_and_the_secret_of_ranks_of_one_launcher(names, address, secrets):
+    made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names))
+    job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s")
+    seen = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
+    assert [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in seen] == secrets
+
+
+def test_the_secret_is_long_and_is_not_shown(monkeypatch):
+    assert Job(PLAN).secret != Job(PLAN).secret
+    assert len(Job(PLAN).secret) == 64
+    monkeypatch.setenv(env.JOB_SECRET.name, "s3cret")
+    assert env.JOB_SECRET.shown() == "(secret)"
+    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))

@@ -16,7 +16,7 @@ import pytest
 from accel_core.isolated import run_module
 from accel_launch import ssh
 from accel_launch.errors import HostUnreachable, InvalidArguments
-from accel_launch.machine import Accelerator, Machine
+from accel_launch.machine import Machine
 from accel_launch.options import Options
 
 FACTS = {
@@ -55,7 +55,7 @@ else: print('Welcome!'); print({json.dumps(FACTS)!r})
 SHELL = "os.execvp('sh', ['sh', '-c', sys.argv[-1]])"
 
 
-def test_each_host_answers(fake_ssh: Callable[[str], Path]) -> None:
+def test_each_host_answers(fake_ssh):
     record = fake_ssh(ANSWERS)
     answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
     assert list(answers) == ["worker-0", "me@[::1]"]
@@ -65,9 +65,7 @@ def test_each_host_answers(fake_ssh: Callable[[str], Path]) -> None:
     assert {row[7] for row in asked} == {"worker-0", "me@::1"}
 
 
-def test_hosts_that_do_not_answer_are_all_named(
-    fake_ssh: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_that_do_not_answer_are_all_named(fake_ssh, monkeypatch):
     fake_ssh(ANSWERS)
     monkeypatch.setattr(ssh, "ANSWER", 2)
     run = subprocess.run
@@ -86,7 +84,7 @@ def test_hosts_that_do_not_answer_are_all_named(
     assert caught.value.do.endswith("-- dead true")
 
 
-def test_without_ssh_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_ssh_the_error_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostUnreachable, match="cannot run ssh"):
         ssh.query_hosts(["worker-0"], Options(), "/work", {})
@@ -95,7 +93,7 @@ def test_without_ssh_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
 HOSTILE = ["; touch injected", "$(touch injected)", "`touch injected`", "a'b\"c", "a\nb", "\\", "-n", "é*?"]
 
 
-def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
+def test_no_value_is_interpreted_by_the_remote_shell(tmp_path, run):
     (tmp_path / "a b; $(x)").mkdir()
     (tmp_path / "a b; $(x)" / "env ' activate").write_text("export SOURCED=yes\n")
     exports = {f"V{number}": text for number, text in enumerate(HOSTILE)}
@@ -106,7 +104,7 @@ def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
         str(tmp_path / "a b; $(x)"),
         exports,
     )
-    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = run("/bin/sh", "-c", script)
     arguments, environment, directory = json.loads(done.stdout)
     assert arguments == HOSTILE
     assert {name: environment[name] for name in exports} == exports
@@ -116,16 +114,14 @@ def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
     assert shlex.split(script)[0] == "cd"
 
 
-def test_which_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_hosts_are_this_one(monkeypatch):
     monkeypatch.setattr(ssh.socket, "gethostname", lambda: "Node7.cluster.example")
     own = ["localhost", "127.0.0.2", "[::1]", "me@node7", "node7.cluster.example"]
     assert all(map(ssh.is_this_host, own))
     assert not any(map(ssh.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
 
 
-def test_values_of_variables_are_in_no_argument_of_ssh(
-    fake_ssh: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_values_of_variables_are_in_no_argument_of_ssh(fake_ssh, tmp_path):
     record = fake_ssh(SHELL)
     exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
     answers = ssh.query_hosts(["worker-0"], Options(), str(tmp_path), exports)
@@ -133,9 +129,7 @@ def test_values_of_variables_are_in_no_argument_of_ssh(
     assert "hunter2" not in record.read_text()
 
 
-def test_modules_of_the_working_folder_are_not_run_for_the_facts(
-    fake_ssh: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_modules_of_the_working_folder_are_not_run_for_the_facts(fake_ssh, tmp_path):
     fake_ssh(SHELL)
     work = tmp_path / "work"
     work.mkdir()
@@ -146,9 +140,7 @@ def test_modules_of_the_working_folder_are_not_run_for_the_facts(
     assert not (work / "planted").exists()
 
 
-def test_a_file_for_another_host_is_its_owner_s_and_new(
-    fake_ssh: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_file_for_another_host_is_its_owner_s_and_new(fake_ssh, tmp_path):
     record = fake_ssh(SHELL)
     path = tmp_path / "job 'x'"
     ssh.write_files({"worker-0": str(path)}, Options(), "aGk=")
@@ -162,16 +154,13 @@ def test_a_file_for_another_host_is_its_owner_s_and_new(
     assert not target.exists()
 
 
-def test_a_module_is_run_without_the_working_folder(tmp_path: Path) -> None:
+def test_a_module_is_run_without_the_working_folder(tmp_path, run):
     for name in ("calendar", "runpy", "datetime"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
-    done = subprocess.run(
-        [*run_module("calendar"), "2026", "11"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert "November 2026" in done.stdout
+    assert "November 2026" in run(*run_module("calendar"), "2026", "11").stdout
 
 
-def test_variables_are_chosen_by_prefix(toy: Accelerator) -> None:
+def test_variables_are_chosen_by_prefix(toy):
     environ = {
         "TOY_FABRIC": "ib0",
         "TOY_VISIBLE_DEVICES": "0",
@@ -190,7 +179,7 @@ def test_variables_are_chosen_by_prefix(toy: Accelerator) -> None:
     }
 
 
-def test_files_add_variables_and_the_nearer_one_wins(toy: Accelerator, tmp_path: Path) -> None:
+def test_files_add_variables_and_the_nearer_one_wins(toy, tmp_path):
     home, work = tmp_path / "home", tmp_path / "work"
     for folder, text in ((home, "A=1\nB=two words=2\n"), (work, "# comment\n\nA=3\n")):
         folder.mkdir()
@@ -205,7 +194,7 @@ def test_files_add_variables_and_the_nearer_one_wins(toy: Accelerator, tmp_path:
 
 
 @pytest.mark.parametrize("line", ["A", "A B=1", "=1", "A;rm=1", "A=\0"])
-def test_a_wrong_line_is_named(line: str, toy: Accelerator, tmp_path: Path) -> None:
+def test_a_wrong_line_is_named(line, toy, tmp_path):
     path = tmp_path / "vars"
     path.write_text(f"A=1\n{line}\n")
     with pytest.raises(InvalidArguments) as caught:
@@ -213,7 +202,7 @@ def test_a_wrong_line_is_named(line: str, toy: Accelerator, tmp_path: Path) -> N
     assert f"{path}:2" in caught.value.found
 
 
-def test_a_file_that_another_user_can_write_is_refused(toy: Accelerator, tmp_path: Path) -> None:
+def test_a_file_that_another_user_can_write_is_refused(toy, tmp_path):
     path = tmp_path / ".deepspeed_env"
     path.write_text("LD_PRELOAD=/tmp/theirs.so\n")
     if os.geteuid() == 0:

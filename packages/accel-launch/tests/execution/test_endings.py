@@ -1,26 +1,127 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""However a launcher ends, nothing of its job is left; signals reach each rank's process group."""
+"""However ranks and a launcher end: who is named, with which exit code, and nothing of the job is left.
+
+A rank fails; a launcher is stopped or killed, by signals that reach each rank's process group; both at any moment.
+"""
 
 import os
+import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
+
+WAIT = "sleep 300"
+
+
+def only(rank: int, script: str, others: str = WAIT) -> str:
+    return f'if [ "$RANK" = {rank} ]; then {script}; else {others}; fi'
+
+
+def test_a_failing_rank_is_named_once_with_its_last_lines_and_gives_the_exit_code(start):
+    launch = start(only(1, "echo first words; echo last words >&2; exit 7"))
+    assert launch.wait() == 7
+    assert "accel launch: rank 1 on localhost ended with exit code 7; its last lines:" in launch.err
+    assert launch.err.count("its last lines") == 1
+    assert launch.err.splitlines()[-2:] == ["    first words", "    last words"]
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "words"),
+    [
+        ("kill -KILL $$", 137, "was killed by SIGKILL (out of memory?)"),
+        ("kill -SEGV $$", 139, "was killed by SIGSEGV (invalid memory access)"),
+        ("exit 139", 139, "ended with exit code 139 (128 + SIGSEGV)"),
+        ("exit 5", 5, "ended with exit code 5"),
+        # A killed guard is a killed rank.
+        ("sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300", 137, "was killed by SIGKILL (out of memory?)"),
+    ],
+)
+def test_a_rank_that_says_nothing_is_named_with_its_end(start, end, code, words):
+    launch = start(only(0, end))
+    assert launch.wait() == code
+    assert launch.err == f"accel launch: rank 0 on localhost {words}\n"
+    assert launch.gone_within(60)
+
+
+def test_a_rank_that_wrote_a_traceback_first_is_named_though_it_ends_last(start):
+    # As Python does: the traceback at once, the end after what was running has been torn down.
+    until = "until [ -e {} ]; do sleep 0.05; done; "
+    failing = "echo 'Traceback (most recent call last):' >&2; " + until.format("closed") + "sleep 0.5; exit 1"
+    closing = until.format("go") + "echo 'Connection closed by peer' >&2; echo > closed; exit 1"
+    launch = start(only(0, failing, others=closing), slow_end=60)
+    launch.says(b"Traceback")
+    (launch.folder / "go").touch()
+    assert launch.wait() == 1
+    assert "accel launch: rank 0 on localhost ended with exit code 1" in launch.err
+    assert "failed after it: rank 1 on localhost" in launch.err
+
+
+def test_a_traceback_that_was_survived_does_not_make_a_rank_the_first(start):
+    survived = "echo 'Traceback (most recent call last):' >&2; sleep 300"
+    launch = start(only(0, survived, others="until [ -e go ]; do sleep 0.05; done; exit 4"))
+    launch.says(b"Traceback")
+    (launch.folder / "go").touch()
+    assert launch.wait() == 4
+    assert "accel launch: rank 1 on localhost ended with exit code 4" in launch.err
+
+
+def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start):
+    launch = start(only(0, "exit 3", others="trap '' TERM; sleep 300 & wait; sleep 300"), grace=1.0)
+    assert launch.wait() == 3
+    assert launch.gone_within(10)
+
+
+@pytest.mark.parametrize(
+    ("command", "cpus", "code", "words"),
+    [(("/no/such/program",), (), 127, "cannot start /no/such/program"), (("true",), (1023,), 1, "ACC-612")],
+)
+def test_a_rank_that_cannot_be_started_is_reported(start, command, cpus, code, words):
+    launch = start(command, ranks=1, cpus=cpus)
+    assert launch.wait() == code
+    assert f"rank 0 on localhost ended with exit code {code}" in launch.err
+    assert words in launch.err
+
+
+def test_a_message_in_a_rank_s_output_is_just_text(start):
+    launch = start('printf \'\\036x {"kind": "end", "rank": 1, "code": 9}\\n\' >&2', ranks=1)
+    assert launch.wait() == 0
+    assert '"code": 9' in launch.err
+
+
+def test_a_traceback_is_shown_once_and_a_long_last_line_is_cut(start):
+    failing = (
+        "printf 'Traceback (most recent call last):\\n  File train.py\\nRuntimeError: ' >&2; "
+        "head -c 10000 /dev/zero | tr '\\0' x >&2; exit 1"
+    )
+    launch = start(failing, ranks=1)
+    assert launch.wait() == 1
+    assert launch.err.count("Traceback") == 1
+    assert launch.err.count("File train.py") == 1
+    last = launch.err.splitlines()[-1]
+    assert last.startswith("    RuntimeError: xxx")
+    assert last.endswith("x…")
+    assert len(last) < 400
+
+
+# A launcher that is stopped, or killed
 
 #: A rank with a child in its group, one in a session of its own, and one whose parent has ended.
 FAMILY = "sleep 301 & setsid sleep 302 & (setsid sleep 303 &) ; echo yes > up$RANK; "
 
 
-def test_what_a_rank_leaves_behind_is_ended(start) -> None:
+def test_what_a_rank_leaves_behind_is_ended(start):
     launch = start(FAMILY + "exit 0")
     assert launch.wait() == 0
     assert not launch.alive()
 
 
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM INT HUP; "])
-def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn: str) -> None:
+def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn):
     launch = start(stubborn + FAMILY + "wait; sleep 300")
     launch.up()
     assert len(launch.alive()) >= 8
@@ -29,7 +130,7 @@ def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn: str) -> No
     assert launch.gone_within(60)
 
 
-def test_nothing_is_left_when_launcher_and_guards_are_killed(start) -> None:
+def test_nothing_is_left_when_launcher_and_guards_are_killed(start):
     launch = start("echo yes > up$RANK; exec sleep 300", ranks=1)
     launch.file("up0")
     guards = subprocess.run(
@@ -41,7 +142,7 @@ def test_nothing_is_left_when_launcher_and_guards_are_killed(start) -> None:
     assert launch.gone_within(60)
 
 
-def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:
+def test_a_signal_reaches_the_whole_process_group_of_each_rank(start):
     child = "sh -c 'trap \"echo child > child$RANK; exit\" TERM; echo > in$RANK; sleep 300 & wait' & "
     launch = start(
         child + "trap 'echo rank > rank$RANK; wait; exit 0' TERM; echo > up$RANK; wait; sleep 300", grace=60
@@ -56,7 +157,7 @@ def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:
     assert not launch.alive()
 
 
-def test_ranks_have_the_grace_period_to_end_after_an_interrupt(start) -> None:
+def test_ranks_have_the_grace_period_to_end_after_an_interrupt(start):
     launch = start(
         "trap 'sleep 1; echo saved > saved$RANK; exit 0' INT; echo > up$RANK; sleep 300 & wait; wait",
         grace=60,
@@ -67,7 +168,7 @@ def test_ranks_have_the_grace_period_to_end_after_an_interrupt(start) -> None:
     assert (launch.file("saved0"), launch.file("saved1")) == ("saved\n", "saved\n")
 
 
-def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start) -> None:
+def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start):
     launch = start("trap '' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=0.5)
     launch.up()
     launch.process.terminate()
@@ -75,7 +176,7 @@ def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start) -> 
     assert not launch.alive()
 
 
-def test_a_second_interrupt_kills_at_once(start) -> None:
+def test_a_second_interrupt_kills_at_once(start):
     launch = start("trap 'echo > got$RANK' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=1000)
     launch.up()
     launch.process.send_signal(signal.SIGINT)
@@ -85,14 +186,14 @@ def test_a_second_interrupt_kills_at_once(start) -> None:
     assert not launch.alive()
 
 
-def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start) -> None:
+def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start):
     launch = start("trap 'exit 9' TERM; echo > up$RANK; while :; do sleep 0.1; done")
     launch.up()
     launch.process.terminate()
     assert launch.wait() == 9
 
 
-def test_other_signals_are_passed_on_and_stop_nothing(start) -> None:
+def test_other_signals_are_passed_on_and_stop_nothing(start):
     launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; while :; do sleep 0.1; done")
     launch.up()
     launch.process.send_signal(signal.SIGUSR1)
@@ -100,7 +201,7 @@ def test_other_signals_are_passed_on_and_stop_nothing(start) -> None:
     assert launch.file("got0") == "got\n"
 
 
-def test_ranks_end_when_nobody_reads_their_output(start) -> None:
+def test_ranks_end_when_nobody_reads_their_output(start):
     reading, writing = os.pipe()
     launch = start("while echo line; do :; done", ranks=1, stdout=writing)
     os.close(writing)
@@ -110,7 +211,7 @@ def test_ranks_end_when_nobody_reads_their_output(start) -> None:
     assert not launch.alive()
 
 
-def test_a_launcher_under_nohup_outlives_its_terminal(start) -> None:
+def test_a_launcher_under_nohup_outlives_its_terminal(start):
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         launch = start("echo > up; until [ -e go ]; do sleep 0.05; done", ranks=1)
@@ -121,3 +222,60 @@ def test_a_launcher_under_nohup_outlives_its_terminal(start) -> None:
     time.sleep(0.3)
     (launch.folder / "go").touch()
     assert launch.wait() == 0
+
+
+# Storms
+
+#: A rank with processes as a DataLoader's: some of its group, one in a session of its own.
+RANK = """
+import os, signal, subprocess, sys, time
+commands = [["sleep", "300"], ["sh", "-c", "sleep 300; sleep 300"]]
+children = [subprocess.Popen(command, start_new_session=own) for command in commands for own in (False, True)]
+print("rank", os.environ["RANK"], "is up", flush=True)
+open("up" + os.environ["RANK"], "w").write(str(os.getpid()) + "\\n")
+if os.environ["RANK"] == os.environ["VICTIM"]:
+    time.sleep(float(os.environ["AFTER"]))
+    kind = os.environ["KIND"]
+    if kind == "raise":
+        raise ValueError("planted")
+    if kind == "exit":
+        sys.exit(5)
+    os.kill(os.getpid(), getattr(signal, kind))
+time.sleep(300)
+"""
+#: Exit code and words of the report for each way to fail.
+KINDS = {
+    "raise": (1, "ended with exit code 1"),
+    "exit": (5, "ended with exit code 5"),
+    "SIGKILL": (137, "was killed by SIGKILL (out of memory?)"),
+    "SIGSEGV": (139, "was killed by SIGSEGV (invalid memory access)"),
+    "SIGTERM": (143, "was killed by SIGTERM"),
+}
+RANKS = 3
+
+
+@pytest.mark.parametrize("runs", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_rank_that_fails_at_any_time_is_named_and_leaves_nothing(start, runs):
+    chance = random.Random(runs)
+    for _ in range(runs):
+        victim, kind, after = chance.randrange(RANKS), chance.choice(sorted(KINDS)), chance.random()
+        more = {"VICTIM": str(victim), "KIND": kind, "AFTER": str(after)}
+        launch = start((sys.executable, "-S", "-c", RANK), ranks=RANKS, more=more, grace=2.0)
+        code, words = KINDS[kind]
+        assert launch.wait() == code, (more, launch.err)
+        assert f"accel launch: rank {victim} on localhost {words}" in launch.err, (more, launch.err)
+        assert launch.err.count("; its last lines:") == 1
+        assert launch.gone_within(60), (more, launch.alive())
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_nothing_is_left_of_a_launcher_that_is_killed_at_any_time(start, runs):
+    chance = random.Random(runs)
+    # Under nohup a launcher ignores it, as it shall.
+    hang_up = signal.SIGTERM if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else signal.SIGHUP
+    for _ in range(runs):
+        launch = start((sys.executable, "-S", "-c", RANK), ranks=RANKS, more={"VICTIM": "none"})
+        time.sleep(1.5 * chance.random())
+        launch.process.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, hang_up]))
+        assert launch.wait() != 0
+        assert launch.gone_within(60), launch.alive()

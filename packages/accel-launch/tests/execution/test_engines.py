@@ -1,14 +1,22 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines."""
+"""Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines.
 
+The worker as mpirun and srun start, place and kill it; torch elastic, which restarts ranks.
+"""
+
+import contextlib
 import json
 import os
 import re
 import shlex
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -82,8 +90,8 @@ GOLDEN = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
-    start, fakes, tmp_path, monkeypatch, engine: str
-) -> None:
+    start, fakes, tmp_path, monkeypatch, engine
+):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     hosts = ("localhost",) if engine == "local" else TWO
     cpu = min(os.sched_getaffinity(0))
@@ -132,7 +140,7 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
 SLURM = {"launcher": "slurm"}
 
 
-def test_a_rank_that_fails_under_slurm_is_named_with_its_host(start, fakes) -> None:
+def test_a_rank_that_fails_under_slurm_is_named_with_its_host(start, fakes):
     script = '[ "$RANK" = 1 ] || { trap "" TERM; sleep 300; sleep 300; }; echo last words; exit 6'
     launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes, grace=1.0)
     assert launch.wait() == 6
@@ -140,7 +148,7 @@ def test_a_rank_that_fails_under_slurm_is_named_with_its_host(start, fakes) -> N
     assert launch.gone_within(60)
 
 
-def test_nothing_is_left_when_the_launcher_of_slurm_is_killed(start, fakes) -> None:
+def test_nothing_is_left_when_the_launcher_of_slurm_is_killed(start, fakes):
     script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
     launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes)
     launch.up()
@@ -150,7 +158,7 @@ def test_nothing_is_left_when_the_launcher_of_slurm_is_killed(start, fakes) -> N
 
 
 @pytest.mark.parametrize("engine", PROGRAMS)
-def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engine: str) -> None:
+def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engine):
     launch = start("touch started", options={"launcher": engine}, environment={"PATH": str(tmp_path)})
     if engine == "impi" and Path(sys.executable).with_name("mpiexec.hydra").exists():
         pytest.skip("not run: impi-rt is installed beside this Python")
@@ -160,7 +168,7 @@ def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engin
     assert not (tmp_path / "started").exists()
 
 
-def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch) -> None:
+def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'HYDRA build details:'\n")
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -168,12 +176,12 @@ def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch) -> None:
         engines.named("openmpi").check(None, Options())
 
 
-def test_an_unknown_engine_lists_the_known_ones() -> None:
+def test_an_unknown_engine_lists_the_known_ones():
     with pytest.raises(UnknownEngine, match="local, impi, openmpi, mpich, slurm, pdsh"):
         engines.named("pdhs")
 
 
-def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> None:
+def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch):
     info = tmp_path / "toy-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: toy\nVersion: 1\n")
@@ -190,7 +198,7 @@ def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> No
         engines.named("broken")
 
 
-def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_path, monkeypatch) -> None:
+def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_path, monkeypatch):
     tmp_path.chmod(0o777)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     descriptor = engines._hosts_file(["one", "two"])
@@ -202,20 +210,34 @@ def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_p
         os.close(descriptor)
 
 
-def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path) -> None:
+def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path):
     options = {"no_ssh": True, "node_rank": 1}
     launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
     assert launch.wait() == 0
     assert sorted(launch.out.split()) == ["2", "3"]
 
 
-def test_local_ranks_of_several_hosts_are_refused(start) -> None:
-    launch = start("true", hosts=("worker-0", "worker-1"), options={"launcher": "local"})
+@pytest.mark.parametrize(
+    ("options", "plan", "said"),
+    [
+        ({"launcher": "local"}, {"hosts": ("worker-0", "worker-1")}, "ACC-614"),
+        (
+            {"launcher": "slurm", "elastic_training": True},
+            {},
+            "--elastic_training cannot be used with an engine",
+        ),
+        ({"enable_each_rank_log": "/dev/null/logs"}, {}, "ACC-615"),
+        ({"enable_each_rank_log": ""}, {}, "ACC-615"),
+    ],
+)
+def test_what_cannot_work_is_found_before_anything_starts(start, fakes, tmp_path, options, plan, said):
+    launch = start("touch started", options=options, environment=fakes, **plan)
     assert launch.wait() == 2
-    assert "ACC-614" in launch.err
+    assert said in launch.err
+    assert not (tmp_path / "started").exists()
 
 
-def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path) -> None:
+def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -225,7 +247,7 @@ def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path) -
     assert not (tmp_path / "started").exists()
 
 
-def test_a_job_is_the_same_after_its_way_to_another_host(make) -> None:
+def test_a_job_is_the_same_after_its_way_to_another_host(make):
     job = Job(make(["sh"], arguments=HOSTILE, ranks=600, more={"BIG": "x" * 50}))
     assert Job.from_environment(job.to_environment()) == job
     random = {"RANDOM": os.urandom(120_000).hex()}
@@ -239,7 +261,7 @@ def test_a_job_is_the_same_after_its_way_to_another_host(make) -> None:
 SECRET = "hunter2-in-a-variable"
 
 
-def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path) -> None:
+def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path):
     record = tmp_path / "seen"
     for name in ("pdsh", "ssh"):
         program = Path(fakes["PATH"].partition(":")[0], name)
@@ -264,3 +286,94 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
     files = set(re.findall(r"/tmp/accel-job-\w+-127.0.0.[12]", text))
     assert files
     assert not any(map(os.path.exists, files))
+
+
+# A worker of mpirun or srun
+
+ARGUMENTS = ("--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID")
+
+
+def worker(job: Job, rank: int, local_rank: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*protocol.GUARD, *ARGUMENTS],
+        env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(local_rank)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, whole_group):
+    # `start` only gives the means to look for processes of the job; its own launcher has ended.
+    job = start("true", ranks=1)
+    job.wait()
+    script = "trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303"
+    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+    job.file("up")
+    if whole_group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    assert job.gone_within(60), job.alive()
+    process.communicate()
+
+
+def test_a_signal_to_a_worker_reaches_its_rank(start, make):
+    job = start("true", ranks=1)
+    job.wait()
+    script = "trap 'exit 9' TERM; echo > up; sleep 300 & wait"
+    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+    job.file("up")
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 9
+    assert job.gone_within(60)
+
+
+def test_a_rank_that_the_engine_placed_elsewhere_is_reported(make):
+    job = Job(make(["true"], ranks=2))
+    process = worker(job, 1, 0)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "ACC-613" in err.decode()
+    assert '"kind": "end", "rank": 1, "code": 1' in err.decode()
+
+
+# Torch elastic: ranks are restarted after a failure, and when a host joins
+
+elastic = pytest.mark.skipif(find_spec("torch") is None, reason="not run: package torch")
+
+
+@elastic
+def test_after_a_failure_all_ranks_are_restarted(start):
+    script = (
+        'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
+        "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
+        # Rank 0 would be stopped before it has said its line.
+        '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 ] || { until [ -e said00 ]; do sleep 0.05; done; exit 3; }; '
+        '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || sleep 300'
+    )
+    launch = start(script, options={"elastic_training": True}, grace=1.0)
+    assert launch.wait(120) == 0, launch.err
+    lines = [f"{restart}: {rank} of 2, 0 of 1" for restart in (0, 1) for rank in (0, 1)]
+    assert sorted(launch.out.splitlines()) == lines
+    assert "rank 1 on localhost ended with exit code 3" in launch.err
+    assert launch.gone_within(60)
+
+
+@elastic
+def test_a_host_that_waits_for_others_ends_at_once_when_asked(start):
+    options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
+    launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
+    # Host 0 has the rendezvous: from then on it waits for the other one.
+    port = json.loads((launch.folder / f"plan-{launch.mark}.json").read_text())["master_port"]
+    while True:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 60):
+            break
+        assert launch.process.poll() is None
+        time.sleep(0.05)
+    launch.process.send_signal(signal.SIGTERM)
+    assert launch.wait(60) == 128 + signal.SIGTERM
+    assert launch.gone_within(60)

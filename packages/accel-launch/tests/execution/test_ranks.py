@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank gets: its binding, its input, its log; and what the launcher writes of itself."""
+"""What a rank gets: its binding, its streams, its log; what the launcher shows of it, and writes of itself."""
 
 import ctypes
+import io
 import os
 import re
 import subprocess
@@ -11,9 +12,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from accel_launch import guard
 from accel_launch.errors import LogUnwritable
+from accel_launch.live import LiveView
+from accel_launch.protocol import Message
+
+from .conftest import free_port
 
 POLICY = """
 import ctypes
@@ -32,22 +38,22 @@ _GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236}.get(os.uname().machine)
     ("mode", "nodes", "policy"),
     [("bind", (0,), "(2, 1)"), ("preferred", (0,), "(1, 1)"), ("default", (), "(0, 0)")],
 )
-def test_the_kernel_has_the_memory_policy_of_the_plan(mode: str, nodes: tuple[int, ...], policy: str) -> None:
+def test_the_kernel_has_the_memory_policy_of_the_plan(run, mode, nodes, policy):
     code = POLICY.format(mode=mode, nodes=nodes, get=_GET_MEMPOLICY)
     # In a process of its own, because a policy stays.
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.strip()
     if found.startswith("set_mempolicy: Operation not permitted"):
         pytest.skip("not run: this container forbids memory policies")
     assert found == policy
 
 
-def test_a_memory_policy_that_is_refused_is_said_and_does_not_stop_the_rank() -> None:
+def test_a_memory_policy_that_is_refused_is_said_and_does_not_stop_the_rank():
     assert guard.bind_memory("bind", (1000,)).startswith("set_mempolicy: ")
 
 
-def test_nodes_beyond_the_first_word_are_in_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_beyond_the_first_word_are_in_the_mask(monkeypatch):
     seen = []
 
     class Libc:
@@ -61,7 +67,7 @@ def test_nodes_beyond_the_first_word_are_in_the_mask(monkeypatch: pytest.MonkeyP
     assert seen == [(2, [2, 1 | 1 << 6], 129)]
 
 
-def test_rank_0_reads_the_launcher_s_input(start) -> None:
+def test_rank_0_reads_the_launcher_s_input(start):
     reading, writing = os.pipe()
     os.write(writing, b"words\n")
     os.close(writing)
@@ -71,21 +77,19 @@ def test_rank_0_reads_the_launcher_s_input(start) -> None:
     assert sorted(launch.out.splitlines()) == ["0 words", "1 none"]
 
 
-def test_lines_of_ranks_are_not_mixed(start) -> None:
+def test_lines_of_ranks_are_not_mixed(start):
     script = 'for i in 1 2 3 4 5; do printf "$RANK$RANK"; sleep 0.02; printf "$RANK$RANK\\n"; done'
     launch = start(script, ranks=3)
     assert launch.wait() == 0
     assert sorted(launch.out.split()) == sorted(f"{rank}" * 4 for rank in range(3) for _ in range(5))
 
 
-def test_an_unfinished_line_is_shown_before_it_ends(start) -> None:
+def test_an_unfinished_line_is_shown_before_it_ends(start):
     launch = start("printf prompt; sleep 300", ranks=1)
     assert os.read(launch.process.stdout.fileno(), 6) == b"prompt"
 
 
-def test_each_rank_has_a_log_of_both_outputs_whose_last_lines_are_shown_when_it_fails(
-    start, tmp_path
-) -> None:
+def test_each_rank_has_a_log_of_both_outputs_whose_last_lines_are_shown_when_it_fails(start, tmp_path):
     logs = tmp_path / "new" / "logs"
     script = "echo out $RANK; echo err $RANK >&2; echo > up$RANK; "
     script += "until [ -e up0 ]; do sleep 0.05; done; exit $((3 * RANK))"
@@ -98,16 +102,7 @@ def test_each_rank_has_a_log_of_both_outputs_whose_last_lines_are_shown_when_it_
         assert sorted(file.read_text().splitlines()) == [f"err {rank}", f"out {rank}"]
 
 
-@pytest.mark.parametrize("logs", ["file/logs", ""])
-def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(start, tmp_path, logs: str) -> None:
-    (tmp_path / "file").touch()
-    launch = start("touch started", options={"enable_each_rank_log": logs and str(tmp_path / logs)})
-    assert launch.wait() == 2
-    assert "ACC-615" in launch.err
-    assert not (tmp_path / "started").exists()
-
-
-def test_the_launcher_s_pid_is_in_a_file_as_long_as_it_runs(start) -> None:
+def test_the_launcher_s_pid_is_in_a_file_as_long_as_it_runs(start):
     launch = start("echo > up$RANK; sleep 300 & wait", ranks=1, options={"save_pid": True})
     launch.file("up0")
     file = Path(tempfile.gettempdir(), f"{launch.process.pid}.deepspeed")
@@ -118,25 +113,18 @@ def test_the_launcher_s_pid_is_in_a_file_as_long_as_it_runs(start) -> None:
     assert not file.exists()
 
 
-def test_the_command_launches_a_script(tmp_path) -> None:
+def test_the_command_launches_a_script(run, tmp_path):
     (tmp_path / "queue.py").write_text("raise SystemExit('a file of the user was imported')\n")
     (tmp_path / "script.py").write_text(
         "import os, sys\nprint(*sys.argv[1:], os.environ['LOCAL_SIZE'], len(os.sched_getaffinity(0)))\n"
     )
-    command = [Path(sys.executable).with_name("accel"), "launch", "--num_accelerators", "1"]
-    done = subprocess.run(
-        [*command, "--bind_cores_to_rank", "script.py", "--lr", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DS_ACCELERATOR": "cpu"},
-    )
+    options = ("--num_accelerators", "1", "--bind_cores_to_rank")
+    done = run(Path(sys.executable).with_name("accel"), "launch", *options, "script.py", "--lr", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"--local_rank=0 --lr 1 1 {len(os.sched_getaffinity(0))}\n"
 
 
-def test_output_survives_a_slow_reader_of_a_non_blocking_pipe(start) -> None:
+def test_output_survives_a_slow_reader_of_a_non_blocking_pipe(start):
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     launch = start("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done", ranks=1, stdout=writing)
@@ -146,7 +134,7 @@ def test_output_survives_a_slow_reader_of_a_non_blocking_pipe(start) -> None:
     assert launch.wait() == 0, launch.err
 
 
-def test_a_log_is_not_written_through_a_link_nor_to_what_is_no_file(tmp_path) -> None:
+def test_a_log_is_not_written_through_a_link_nor_to_what_is_no_file(tmp_path):
     target = tmp_path / "authorized_keys"
     target.write_text("mine\n")
     (tmp_path / "link.log").symlink_to(target)
@@ -159,3 +147,106 @@ def test_a_log_is_not_written_through_a_link_nor_to_what_is_no_file(tmp_path) ->
         with pytest.raises(LogUnwritable, match="no file of yours"):
             guard.open_log(target)
     assert target.read_text() == "mine\n"
+
+
+# Standard streams that are closed, or cannot be written: the job runs, and what is lost is said
+
+LAUNCH = f"OMP_NUM_THREADS=1 {sys.executable} -m accel_core.cli launch --num_accelerators 1 --master_port"
+
+
+@pytest.mark.parametrize("closed", ["", ">&-", "2>&-", ">&- 2>&-"])
+def test_a_rank_reads_its_input_whatever_stream_of_the_launcher_is_closed(run, closed, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import sys; open('read', 'w').write(sys.stdin.readline()); print('out')"
+    )
+    done = run("bash", "-c", f"echo hello | {LAUNCH} {free_port()} script.py {closed}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "read").read_text() == "hello\n"
+    assert "Traceback" not in done.stderr
+    assert closed or done.stdout == "out\n"
+
+
+def test_output_that_cannot_be_written_is_said_and_is_a_failure(run, tmp_path):
+    (tmp_path / "script.py").write_text("print('out')")
+    done = run("bash", "-c", f"{LAUNCH} {free_port()} script.py > /dev/full")
+    assert done.returncode == 1
+    assert "output cannot be written: No space left on device" in done.stderr
+
+
+# The live view: one line a rank on a terminal, nothing of it elsewhere
+
+
+def shown(view: LiveView, width: int = 120) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(view._table())
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_each_rank_has_a_line_with_what_its_guard_said(make):
+    view = LiveView(make(["x"], cpus=(0, 1, 5)), Console(file=io.StringIO(), force_terminal=True, width=120))
+    view.message(Message("start", 1, {"pid": 5}))
+    view.message(
+        Message("status", 1, {"percent": 198.4, "memory": 3 * 2**30, "last": "\x1b[2Jstep\x1b[31m 7 [bold]"})
+    )
+    view.message(Message("end", 0, {"code": -9}))
+    view.message(Message("start", 99, {}))
+    view.close()
+    assert shown(view)[1:] == [
+        "0 localhost 0-1,5 - ended (-9) 0 % 0.0 GiB",
+        "1 localhost 0-1,5 - running 198 % 3.0 GiB step 7 [bold]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (60, "rank state CPU memory last line"),
+        (80, "rank host device state CPU memory last line"),
+        (120, "rank host cores device state CPU memory last line"),
+    ],
+)
+def test_a_narrow_terminal_shows_fewer_columns_and_none_of_them_cut(make, width, columns):
+    cpus = (*range(48), *range(96, 144), 150, 152, 154)
+    plan = make(["x"], cpus=cpus, hosts=["worker-0", "worker-1"])
+    view = LiveView(plan, Console(file=io.StringIO(), force_terminal=True, width=width))
+    for rank in range(4):
+        view.message(Message("start", rank, {"pid": 5}))
+        view.message(
+            Message(
+                "status", rank, {"percent": 4797.6, "memory": 99 * 2**30, "last": "step 1200 loss 2.125 " * 4}
+            )
+        )
+    view.close()
+    header, *rows = shown(view, width)
+    assert header == columns
+    for row in rows:
+        assert "running" in row
+        assert "4798 % 99.0 GiB step 1200 loss 2.125" in row
+
+
+def test_output_on_a_terminal_is_followed_by_status_lines_which_do_not_stay(start):
+    ours, theirs = os.openpty()
+    launch = start(
+        'echo "[red]word[/red] $RANK"; until [ -e go ]; do sleep 0.05; done',
+        environment={"TERM": "xterm", "COLUMNS": "120"},
+        terminal=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:  # Linux's answer when the other end is closed
+            break
+        if b"[red]word[/red] 0" in seen and re.search(rb"1\s+localhost\s+any\s+-\s+running", seen):
+            (launch.folder / "go").touch()
+    os.close(ours)
+    assert launch.process.wait() == 0
+    text = seen.decode()
+    assert "\x1b[2K" in text.rpartition("running")[2], "the lines are erased at the end"
+
+
+def test_output_that_is_no_terminal_is_the_ranks_only(start):
+    launch = start("echo word; sleep 1.5", ranks=1, environment={"TERM": "xterm"}, stdin=subprocess.DEVNULL)
+    assert launch.wait() == 0
+    assert (launch.out, launch.err) == ("word\n", "")
