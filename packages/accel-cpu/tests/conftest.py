@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CPU accelerator that no launcher of the surrounding shell has spoken to."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from accel_cpu.accelerator import CPU_Accelerator
 
+# What the ranks of a job run has to be importable in their processes, which inherit this path.
+sys.path.insert(0, str(Path(__file__).with_name("shm") / "ranks"))
 LAUNCHER = ("LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "ACCEL_SYSROOT", "CUDA_VISIBLE_DEVICES")
 LAUNCHER += ("ACCEL_CPU_BACKEND",)
 

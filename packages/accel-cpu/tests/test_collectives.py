@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives use oneCCL where its bindings work with this torch, else shared memory; with the reason."""
+"""Collectives use oneCCL where its bindings work with this torch, or it is named; else shared memory. All say why."""
 
 import json
 import os
@@ -10,12 +10,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ccl_calls
 import pytest
+import shm_jobs as jobs
 import torch
+import torch.distributed as dist
 
-from accel_core.errors import InvalidEnvironment
+from accel_core.errors import AccelError, InvalidEnvironment
+from accel_core.vendor import Bindings
 from accel_cpu import CPU_Accelerator, backends
-from accel_cpu.ccl import library
+from accel_cpu.backends import register_ccl
+from accel_cpu.ccl import communicator, library
+from accel_cpu.comm_ops import CCLCommBuilder
 from accel_cpu.errors import OneCCLFailed
 from accel_cpu.vendor import VENDOR
 
@@ -137,3 +143,120 @@ def test_torch_finds_the_backend_by_its_entry_point() -> None:
     declared = re.search(r'"torch.distributed.backends"]\nshm = "(.*)"', project)
     assert declared
     assert pkgutil.resolve_name(declared[1]) is backends.register_shm
+
+
+# --- the backend ccl: who registers it, what is said without oneCCL, and the real oneCCL between processes
+
+
+_NO_BINDINGS = "oneccl_bindings_for_pytorch is not installed"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names that are registered meanwhile, in a list beside torch's, which cannot be emptied."""
+    found: list[str] = []
+    monkeypatch.setattr(dist.Backend, "backend_list", [n for n in dist.Backend.backend_list if n != "ccl"])
+    monkeypatch.setattr(dist.Backend, "register_backend", lambda name, function, **_: found.append(name))
+    return found
+
+
+@pytest.mark.parametrize(("fault", "names"), [(_NO_BINDINGS, ["ccl"]), (None, [])], ids=["absent", "working"])
+def test_with_oneccl_this_package_registers_ccl_unless_bindings_work(
+    monkeypatch: pytest.MonkeyPatch,
+    registered: list[str],
+    tmp_path: Path,
+    fault: str | None,
+    names: list[str],
+) -> None:
+    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+    monkeypatch.setattr(Bindings, "fault", lambda self: fault)
+    register_ccl()
+    assert registered == names
+
+
+def test_without_oneccl_nothing_is_registered_and_the_builder_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, registered: list[str]
+) -> None:
+    monkeypatch.setattr(library, "folder", lambda: None)
+    monkeypatch.setattr(Bindings, "fault", lambda self: _NO_BINDINGS)
+    register_ccl()
+    assert registered == []
+    monkeypatch.setattr(dist, "is_backend_available", lambda name: False)
+    builder = CCLCommBuilder()
+    assert builder.is_compatible() is False
+    assert "pip install 'oneccl>=" in builder.reason
+
+
+def test_a_rank_without_oneccl_is_named_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "folder", lambda: None)
+    library.load.cache_clear()
+    store = dist.HashStore()
+    store.set("loaded/1", "")
+    try:
+        with pytest.raises(AccelError, match=r"rank 0: .*oneCCL"):
+            communicator.exchange_id(store, 0, 2)
+    finally:
+        library.load.cache_clear()
+
+
+def test_the_library_is_found_in_ccl_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libccl.so.2").touch()
+    monkeypatch.setattr(library.importlib.metadata, "files", lambda name: [])
+    monkeypatch.setenv("CCL_ROOT", str(tmp_path))
+    assert library.folder.__wrapped__() == tmp_path / "lib"
+    monkeypatch.delenv("CCL_ROOT")
+    assert library.folder.__wrapped__() is None
+
+
+def test_variables_for_oneccls_start_do_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+    monkeypatch.setenv("CCL_LOG_LEVEL", "info")
+    for name in ("CCL_PLUGIN", "CCL_YIELD"):
+        monkeypatch.delenv(name, raising=False)
+    with library.settings():
+        assert library.os.environ["CCL_YIELD"] == "sched_yield", "its thread leaves the CPU to the rank's own"
+        assert library.os.environ["CCL_PLUGIN"] == f"{tmp_path}/libccl_legacy_cpu.so"
+        assert library.os.environ["CCL_LOG_LEVEL"] == "info", "the user's"
+    assert not {"CCL_PLUGIN", "CCL_YIELD"} & set(library.os.environ)
+
+
+# --- the real oneCCL, between processes
+
+
+needs_oneccl = pytest.mark.skipif(
+    library.folder() is None, reason="not run: oneCCL is not installed (pip install 'accel-cpu[ccl]', 330 MB)"
+)
+
+
+@needs_oneccl
+def test_reductions_equal_those_of_torch() -> None:
+    assert jobs.values(ccl_calls.reductions, 2, backend="ccl") == [36, 36]
+
+
+@needs_oneccl
+def test_movements_arrive_unchanged_and_gloo_does_the_rest() -> None:
+    jobs.values(ccl_calls.movements, 2, backend="ccl")
+
+
+@needs_oneccl
+def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
+    for reduced, scattered, *_ in jobs.values(ccl_calls.with_gaps, 2, backend="ccl"):
+        assert reduced == scattered == [10.0, 11.0, 12.0]
+
+
+@needs_oneccl
+def test_groups_of_some_ranks_are_separate() -> None:
+    assert jobs.values(ccl_calls.groups, 3, backend="ccl") == [[3.0, 1.0], [3.0, 5.0], [3.0, 5.0]]
+
+
+@needs_oneccl
+def test_deepspeeds_backend_uses_the_builder() -> None:
+    assert jobs.values(ccl_calls.deepspeeds, 2, backend="ccl") == [[3.0, 2.0, 2.0, 1.5]] * 2
+
+
+@needs_oneccl
+def test_the_builder_is_compatible() -> None:
+    builder = CCLCommBuilder()
+    assert builder.is_compatible()
+    assert "oneCCL" in builder.reason

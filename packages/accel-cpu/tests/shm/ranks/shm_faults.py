@@ -1,19 +1,34 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that die, stop or call something else; what the others raise."""
+"""Ranks that die, stop, leave, abort, fork or call something else; what the others raise."""
 
+import dataclasses
 import os
 import random
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from shm_jobs import reported, wait_until_told, while_it_waits
+from shm_jobs import default_store, reported, wait_until_told, while_it_waits
+
+from accel_cpu.shm import rendezvous
+from accel_cpu.shm.hosts import Hosts
+from accel_cpu.shm.memory import SharedMemory
+
+
+def _said(call: Callable[[], Any]) -> str:
+    """Return what a call raises, without the advice; empty if nothing."""
+    try:
+        call()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return f"{type(error).__name__}: {error}".partition("expected:")[0]
+    return ""
 
 
 def _reduce_for(seconds: float, size: int = 300_000) -> None:
@@ -87,12 +102,7 @@ def uneven(rank: int, ranks: int) -> None:
 
 def after_a_failure(rank: int, ranks: int) -> list[str]:
     """What a group says of a mismatch, and of the next call."""
-    said = []
-    for what in ("float32", "float32"):
-        try:
-            _call(what if rank else "max")
-        except RuntimeError as error:
-            said.append(f"{type(error).__name__}: {error}")
+    said = [_said(lambda: _call("float32" if rank else "max")) for _ in range(2)]
     dist.destroy_process_group()
     return said
 
@@ -104,14 +114,10 @@ def interrupted(rank: int, ranks: int) -> str:
         while_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
     else:
         wait_until_told("interrupted")
-    try:
-        dist.barrier()
-    except (KeyboardInterrupt, RuntimeError) as error:
-        reported("interrupted")
-        return f"{type(error).__name__}: {error}"
-    finally:
-        dist.destroy_process_group()
-    return "nothing"
+    said = _said(dist.barrier)
+    reported("interrupted")
+    dist.destroy_process_group()
+    return said
 
 
 def traces(rank: int, ranks: int) -> list[str]:
@@ -125,20 +131,267 @@ def memory(rank: int, ranks: int, groups: int) -> list[int]:
     found = []
     for _ in range(groups):
         dist.new_group(list(range(ranks)))
-        lines = [
-            line
-            for line in Path("/proc/self/maps").read_text().splitlines()
-            if "memfd:accel_shm_segment" in line
-        ]
-        spans = [line.split()[0].split("-") for line in lines]
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        spans = [line.split()[0].split("-") for line in lines if "memfd:accel_shm_segment" in line]
         found.append(sum(int(end, 16) - int(begin, 16) for begin, end in spans))
     return found
 
 
 def lost_while_they_agree(rank: int, ranks: int) -> None:
     """One rank is killed when it is asked what the others have to know of it."""
-    from accel_cpu.shm import rendezvous
-
     if rank == 1:
         rendezvous._facts = lambda segment: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, return-value]
     dist.new_group(backend="shm")
+
+
+# --- ranks that leave, abort, fork, or call a group from signal handlers and from several threads
+
+
+def _segments() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:accel_shm_segment")
+
+
+def left(rank: int, ranks: int) -> list[str]:
+    """Rank 1 destroys a group in which rank 0 still calls something, twice."""
+    group = dist.new_group()
+    if rank == 1:
+        dist.destroy_process_group(group)
+        time.sleep(1)
+        return []
+    return [_said(lambda: dist.all_reduce(torch.ones(1), group=group)) for _ in range(2)]
+
+
+def left_early(rank: int, ranks: int, count: int) -> float:
+    """Ranks leave a group as soon as their own last call is done."""
+    tensor = torch.ones(1)
+    for _ in range(count):
+        group = dist.new_group()
+        tensor = torch.ones(400_000)
+        dist.all_reduce(tensor, group=group)
+        dist.destroy_process_group(group)
+    return tensor[-1].item()
+
+
+def destroyed_while_pending(rank: int, ranks: int) -> str:
+    """Rank 0 destroys a group whose asynchronous call cannot be done."""
+    group = dist.new_group()
+    if rank == 1:
+        dist.destroy_process_group(group)
+        time.sleep(1)
+        return ""
+    work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+    dist.destroy_process_group(group)
+    return _said(work.wait)
+
+
+def aborted(rank: int, ranks: int) -> list[Any]:
+    """A thread of rank 0 aborts a group while the rank waits in it."""
+    before = _segments()
+    group: Any = dist.new_group()
+
+    def abort() -> None:
+        group.abort()
+        reported("aborted")
+
+    if rank == 0:
+        while_it_waits(abort)
+    else:
+        wait_until_told("aborted")
+    said = _said(lambda: dist.all_reduce(torch.ones(1), group=group))
+    until = time.monotonic() + 60
+    while rank == 0 and _segments() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    return [said, _segments() - before]
+
+
+def from_two_threads(rank: int, ranks: int) -> list[float]:
+    """Two threads call the same group at the same time."""
+    sums: list[float] = []
+
+    def work() -> None:
+        for _ in range(200):
+            tensor = torch.full((1000,), float(rank))
+            dist.all_reduce(tensor)
+            sums.append(tensor[-1].item())
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [float(len(sums)), *sorted(set(sums))]
+
+
+def _on_signal(rank: int, handler: Callable[..., None]) -> str:
+    """Return what an all_reduce raises on rank 0, whose handler is called while it waits, and on the others."""
+
+    def handle(*given: object) -> None:
+        try:
+            handler(*given)
+        finally:
+            store.set("handled", "yes")
+
+    store = default_store()  # a handler may destroy the group
+    signal.signal(signal.SIGTERM, handle)
+    if rank == 0:
+        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    else:
+        wait_until_told("handled")
+    return _said(lambda: dist.all_reduce(torch.ones(3)))
+
+
+def handler_calls(rank: int, ranks: int) -> list[str]:
+    """A signal handler calls a collective while the rank waits in another one."""
+    within: list[str] = []
+    outer = _on_signal(rank, lambda *_: within.append(_said(lambda: dist.all_reduce(torch.ones(4)))))
+    return [outer, *within, _said(dist.barrier)]
+
+
+def handler_destroys(rank: int, ranks: int) -> str:
+    """A signal handler destroys the group in which the rank waits, and ends the program."""
+
+    def handler(*_: object) -> None:
+        dist.destroy_process_group()
+        raise SystemExit("by the handler")
+
+    said = _on_signal(rank, handler)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return said
+
+
+def forked(rank: int, ranks: int) -> list[str]:
+    """What a child raises that was forked while its parent's thread waits in an asynchronous call."""
+    tensor = torch.ones(3)
+    work = None if rank else dist.all_reduce(tensor, async_op=True)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # guard against a hang
+        later = _said(lambda: dist.all_reduce(torch.ones(1), async_op=True).wait())
+        now = _said(lambda: dist.all_reduce(torch.ones(1)))
+        os.write(writing, f"{later}\t{now}".encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    text = os.read(reading, 10_000).decode()
+    work = work or dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    assert tensor.tolist() == [2.0] * 3
+    return text.split("\t")
+
+
+# --- ranks that believe to be on several hosts; the default group is gloo's, the group under test is beside it
+
+
+#: Where a rank can be lost: in its host, between the hosts, and in its host again.
+PHASES: dict[str, tuple[type, str]] = {
+    "within": (SharedMemory, "reduce"),
+    "between": (Hosts, "_between"),
+    "after": (SharedMemory, "broadcast"),
+}
+
+
+def group_on(rank: int, hosts: Sequence[int]) -> Any:
+    """Make a group of all ranks; hosts: the host of each rank."""
+    facts = rendezvous._facts
+    rendezvous._facts = lambda segment: dataclasses.replace(facts(segment), host=f"host {hosts[rank]}")
+    return dist.new_group(backend="shm")
+
+
+def collectives(rank: int, ranks: int, hosts: Sequence[int]) -> tuple[str, list[str]]:
+    """Return the group's reason, and the collectives that differ from gloo's, or between the ranks."""
+    group, wrong = group_on(rank, hosts), []
+
+    def check(name: str, call: Any, *shape: int, like: torch.Tensor) -> None:
+        ours, theirs = (torch.zeros(shape, dtype=like.dtype) for _ in range(2))
+        call(ours, group)
+        call(theirs, None)
+        if not torch.equal(ours, theirs):
+            wrong.append(f"{name} of {like.dtype}")
+
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        given = (2 ** ((torch.arange(6 * ranks) + rank) % 3)).to(dtype)  # exact, products too
+        for op in ("SUM", "MIN", "MAX", "PRODUCT"):
+            reduction = getattr(dist.ReduceOp, op)
+
+            def all_reduce(out: Any, group: Any, given: Any = given, op: Any = reduction) -> None:
+                dist.all_reduce(out.copy_(given), op, group)
+
+            def scatter(out: Any, group: Any, given: Any = given, op: Any = reduction) -> None:
+                dist.reduce_scatter_tensor(out, given, op, group)
+
+            check(f"all_reduce {op}", all_reduce, 6 * ranks, like=given)
+            check(f"reduce_scatter {op}", scatter, 6, like=given)
+        for root in range(ranks):
+
+            def broadcast(out: Any, group: Any, given: Any = given, root: int = root) -> None:
+                dist.broadcast(out.copy_(given), root, group)
+
+            check(f"broadcast {root}", broadcast, 6 * ranks, like=given)
+
+        def gather(out: Any, group: Any, given: Any = given) -> None:
+            dist.all_gather_into_tensor(out, given, group)
+
+        def exchange(out: Any, group: Any, given: Any = given) -> None:
+            dist.all_to_all_single(out, given, group=group)
+
+        check("all_gather", gather, 6 * ranks * ranks, like=given)
+        check("all_to_all", exchange, 6 * ranks, like=given)
+    wrong += unusual(rank, ranks, group)
+    dist.barrier(group)
+    torch.manual_seed(rank)
+    for dtype in (torch.float32, torch.bfloat16):
+        mean = torch.randn(200_001).to(dtype).view(3, -1).t()
+        exact = mean.double()
+        dist.all_reduce(mean, dist.ReduceOp.AVG, group)
+        dist.all_reduce(exact)
+        everybodys = [torch.empty_like(mean) for _ in range(ranks)]
+        dist.all_gather(everybodys, mean)
+        if not all(torch.equal(each, mean) for each in everybodys):
+            wrong.append(f"the bits of {dtype}")
+        if not torch.allclose(mean.double(), exact / ranks, atol=1e-6 if dtype is torch.float32 else 0.05):
+            wrong.append(f"the average of {dtype}")
+    return group.reason, wrong
+
+
+def unusual(rank: int, ranks: int, group: Any) -> list[str]:
+    """Return what is wrong with unequal parts, sums that overflow, rare types, and shapes that differ by a 1."""
+    wrong = []
+    # Rank r sends r + 1 elements to each rank.
+    sent, sizes = torch.full((ranks * (rank + 1),), float(rank)), [other + 1 for other in range(ranks)]
+    received = torch.zeros(sum(sizes))
+    dist.all_to_all_single(received, sent, sizes, [rank + 1] * ranks, group=group)
+    if not torch.equal(received, torch.arange(float(ranks)).repeat_interleave(torch.tensor(sizes))):
+        wrong.append("all_to_all of unequal parts")
+    small = torch.full((3,), 30_000.0, dtype=torch.float16)  # their sum is beyond float16
+    dist.all_reduce(small, dist.ReduceOp.AVG, group)
+    if not torch.equal(small, torch.full_like(small, 30_000.0)):
+        wrong.append(f"the average of {small}")
+    words = [torch.zeros(2, dtype=torch.uint16) for _ in range(ranks)]
+    dist.all_gather(words, torch.tensor([rank, 60_000], dtype=torch.uint16), group)
+    if [word.tolist() for word in words] != [[other, 60_000] for other in range(ranks)]:
+        wrong.append("all_gather of uint16")
+    dist.all_reduce(
+        torch.ones((1, 4) if rank else (4,)), group=group
+    )  # a dimension of size 1 does not matter
+    return wrong
+
+
+def loses(rank: int, ranks: int, hosts: Sequence[int], victim: int, phase: str) -> str:
+    """Return what a rank's all_reduce raises, of which `victim` is killed in a phase."""
+    group = group_on(rank, hosts)
+    dist.all_reduce(torch.ones(1000), group=group)
+    if rank == victim:
+        owner, name = PHASES[phase]
+        setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+    # A host whose part is done notices it at its next call.
+    said = _said(lambda: [dist.all_reduce(torch.ones(1000), group=group) for _ in range(3)])
+    dist.destroy_process_group()  # nobody waits for the victim at the end of the job
+    return said
+
+
+def differs(rank: int, ranks: int, hosts: Sequence[int], sizes: Sequence[int]) -> str:
+    """Return what is raised where the ranks reduce tensors of different sizes."""
+    group = group_on(rank, hosts)
+    return _said(lambda: dist.all_reduce(torch.ones(sizes[rank]), group=group))
