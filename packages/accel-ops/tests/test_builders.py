@@ -1,15 +1,21 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Stock DeepSpeed's optimizers run unchanged on the host builders."""
+"""Builders work without a compiler, and take the device's own op, torch's operators or kernels where they are right."""
 
 import inspect
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
-from accel_ops import library
+from accel_core.op_builder import self_test
+from accel_ops import fused_optimizers, inference, kernel_builders, library
+from accel_ops.device_kernels import KernelsUnusable, MemoizedLoader
+from accel_ops.fused_optimizers import AdamStep, Lists, Step
+from accel_ops.inference import FusedFunctions, TransformerFunctions
+from accel_ops.kernel_builders import TorchFusedAdamBuilder
 from accel_ops.library import HostBuilder
 from accel_ops.op_builder import (
     CPUAdagradBuilder,
@@ -19,6 +25,7 @@ from accel_ops.op_builder import (
     PinMemoryBuilder,
     UtilsBuilder,
 )
+from accel_testkit import adam_steps
 
 BUILDERS = [
     CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, PinMemoryBuilder, UtilsBuilder, FusedAdamBuilder
@@ -83,3 +90,360 @@ def test_the_functions_have_upstream_s_parameters() -> None:
     assert list(inspect.signature(op.create_adam).parameters) == [
         "optimizer_id", "alpha", "betta1", "betta2", "eps", "weight_decay", "adamw_mode", "should_log",
     ]  # fmt: skip
+
+
+# --- inference functions: the vendor's op in the place of a single function
+
+
+def doubled(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
+    return vals * 2
+
+
+class Partly(inference.InferenceBuilder):
+    FUSED: ClassVar[FusedFunctions] = {
+        "rms_norm": ("aten.add", doubled),
+        "rotate": ("aten.no_such_op", doubled),
+    }
+
+
+def test_an_op_takes_the_place_of_a_function_also_inside_others() -> None:
+    functions = Partly().load()
+    x = torch.ones(1, 2, 4)
+    assert torch.equal(functions.rms_norm(x, x, 0.0), x * 2)
+    assert torch.equal(functions.rms_qkv_gemm_fp32(x, torch.eye(4), x, x, 0.0, False, False)[0], x * 2)
+
+
+def test_an_op_that_the_runtime_lacks_leaves_plain_torch() -> None:
+    assert Partly().load().rotate is TransformerFunctions.rotate
+    assert Partly().reason == "torch.ops.aten.add; the rest in plain torch"
+
+
+# --- what is tried once a process: results and reasons are kept, other errors are not
+
+
+def test_results_and_reasons_are_kept_for_the_same_arguments_and_other_errors_are_not() -> None:
+    calls: list[int] = []
+    raised: dict[int, type[Exception]] = {1: KernelsUnusable, 2: MemoryError}
+
+    @MemoizedLoader
+    def tried(device: int) -> str:
+        calls.append(device)
+        if device:
+            raise raised[device](f"device {device} is broken")
+        return "kernels"
+
+    for _ in range(2):
+        assert tried(0) == "kernels"
+        for device, error in raised.items():
+            with pytest.raises(error, match=f"device {device} is broken"):
+                tried(device)
+    assert calls == [0, 1, 2, 2]
+    tried.forget()
+    assert tried(0) == "kernels"
+    assert calls == [0, 1, 2, 2, 0]
+
+
+# --- fused optimizers: the vendor's op where its runtime has one, plain torch elsewhere
+
+
+@pytest.mark.parametrize(
+    ("builder", "function", "plain"),
+    [
+        (fused_optimizers.FusedAdamBuilder, "multi_tensor_adam", fused_optimizers.multi_tensor_adam),
+        (fused_optimizers.FusedLambBuilder, "lamb", fused_optimizers.lamb),
+        (fused_optimizers.FusedLionBuilder, "multi_tensor_lion", fused_optimizers.multi_tensor_lion),
+    ],
+)
+def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain) -> None:  # type: ignore[no-untyped-def]
+    assert builder().is_compatible()
+    assert builder().reason.startswith("plain torch")
+    op = builder().load()
+    assert getattr(op, function) is plain
+    assert self_test.run(builder.NAME, op, torch.device("cpu")) == "loaded and run on a tiny input"
+
+
+class WithOp(fused_optimizers.FusedAdamBuilder):
+    FUSED_OP = "aten.add"
+    fused = staticmethod(lambda *arguments: "through the op")
+
+
+def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert WithOp().reason == "torch.ops.aten.add"
+    assert WithOp().load().multi_tensor_adam() == "through the op"
+    monkeypatch.setattr(WithOp, "FUSED_OP", "aten.no_such_op")
+    assert "torch.ops.aten.no_such_op" in WithOp().reason
+    assert WithOp().load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+
+
+# --- FusedAdam over torch's own operators, and plain torch where they cannot be used
+
+
+HOST = "cpu"
+
+
+class Builder(TorchFusedAdamBuilder):
+    DEVICE_TYPE = HOST
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew() -> Iterator[None]:
+    kernel_builders.self_check.cache_clear()
+    yield
+    kernel_builders.self_check.cache_clear()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """The number of tensors of each call of an operator of torch's."""
+    seen: list[int] = []
+    op = getattr(torch, name)
+
+    def call(params: Any, *arguments: Any, **named: Any) -> Any:
+        seen.append(len(params))
+        return op(params, *arguments, **named)
+
+    monkeypatch.setattr(torch, name, call)
+    return seen
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return counted(monkeypatch, "_fused_adamw_")
+
+
+def step(lists: Any, mode: int = 1, function: Any = None, corrected: int = 1) -> None:
+    function = function or kernel_builders.torch_multi_tensor_adam((torch.float32, torch.bfloat16), HOST)
+    function(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1e-8, 3, mode, corrected, 0.1)
+
+
+def tensors(*kinds: torch.dtype) -> list[list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    return [[torch.rand(4, 3, generator=generator).to(kind)] for kind in kinds]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("float64", [False, True], ids=["foreach", "float64"])
+def test_random_steps_are_within_two_eps(dtype: torch.dtype, float64: bool) -> None:
+    function = Builder().load().multi_tensor_adam
+    assert adam_steps.apart(function, HOST, dtype, cases=100, float64=float64) < 2
+
+
+def test_the_reason_is_what_load_found() -> None:
+    builder = Builder()
+    assert "when first loaded" in builder.reason
+    builder.load()
+    assert builder.reason.startswith(
+        "torch._fused_adamw_ and torch._fused_adam_ for float32, float16, bfloat16"
+    )
+    assert builder.is_compatible()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (torch.float32, torch.bfloat16, torch.float32, torch.float32),
+        (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32),
+        (torch.float64,) * 4,
+    ],
+    ids=["half parameters", "float32 moments", "a type that was not tried"],
+)
+def test_types_that_the_operator_refuses_are_plain_torch(kinds: Any, calls: list[int]) -> None:
+    found, wanted = tensors(*kinds), tensors(*kinds)
+    step(found)
+    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    assert calls == []
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(found, wanted, strict=True))
+
+
+def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls: list[int]) -> None:
+    fits, halves = tensors(*[torch.float32] * 4), tensors(torch.bfloat16, *[torch.float32] * 3)
+    strided = [[group[0].t()] for group in tensors(*[torch.float32] * 4)]
+    lists = [[*a, *b, *c] for a, b, c in zip(fits, halves, strided, strict=True)]
+    wanted = [[tensor.clone() for tensor in group] for group in lists]
+    step(lists)
+    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    assert calls == [1]
+    for ours, theirs in zip(lists[1:], wanted[1:], strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=3e-7, atol=3e-7)
+
+
+def test_parameters_that_need_gradients_are_updated_in_place(calls: list[int]) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    step([[torch.ones(3)], [parameter], [torch.zeros(3)], [torch.zeros(3)]])
+    assert calls == [1]
+    assert parameter.tolist() != [1.0, 1.0, 1.0]
+
+
+def test_the_operator_of_the_mode_is_called_once_for_all_tensors(
+    calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_decay_in_gradients = counted(monkeypatch, "_fused_adam_")
+    for mode in (1, 0):
+        step([[torch.ones(3), torch.ones(2, 2)] for _ in range(4)], mode)
+    assert calls == with_decay_in_gradients == [2]
+
+
+def test_no_tensors_are_no_step(calls: list[int]) -> None:
+    step([[], [], [], []])
+    assert calls == []
+
+
+def raising(*arguments: Any, **named: Any) -> None:
+    raise NotImplementedError("Could not run 'aten::_fused_adamw_'\nwith a long list of keys")
+
+
+@pytest.mark.parametrize(
+    ("operator", "reported"),
+    [
+        (raising, "raises NotImplementedError: Could not run"),
+        (lambda *arguments, **named: None, "computes wrongly in torch.float32"),
+    ],
+)
+def test_an_operator_that_fails_its_trial_is_not_used(
+    operator: Any, reported: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "_fused_adamw_", operator)
+    builder = Builder()
+    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    assert builder.reason.startswith("plain torch: torch._fused_adamw_ " + reported)
+    assert "keys" not in builder.reason
+
+
+def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(
+    monkeypatch: pytest.MonkeyPatch, calls: list[int]
+) -> None:
+    op = torch._fused_adamw_  # type: ignore[attr-defined]
+
+    def finite(*arguments: Any, **named: Any) -> Any:
+        *others, steps = arguments
+        return op(*others, [step.clamp(max=9) for step in steps], **named)
+
+    monkeypatch.setattr(torch, "_fused_adamw_", finite)
+    builder = Builder()
+    function = builder.load().multi_tensor_adam
+    assert "without bias correction" in builder.reason
+    for corrected, count in ((1, [1]), (0, [])):
+        calls.clear()
+        step(tensors(*[torch.float32] * 4), 1, function, corrected)
+        assert calls == count
+
+
+def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = torch._fused_adamw_  # type: ignore[attr-defined]
+
+    def no_bfloat16(params: Any, *arguments: Any, **named: Any) -> Any:
+        if params[0].dtype == torch.bfloat16:
+            raise RuntimeError("no bfloat16 here")
+        return op(params, *arguments, **named)
+
+    monkeypatch.setattr(torch, "_fused_adamw_", no_bfloat16)
+    builder = Builder()
+    builder.load()
+    assert "for float32, float16; plain torch for" in builder.reason
+    assert "no bfloat16 here" in builder.reason
+
+
+def test_another_schema_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
+    builder = Builder()
+    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    assert "has other arguments in torch" in builder.reason
+
+
+# --- kernels for the types that torch's operators refuse: looked for when such types come, and not before
+
+
+HALVES = (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
+ALIKE = (torch.float32,) * 4
+
+
+class Recorded(TorchFusedAdamBuilder):
+    """A device whose kernels are plain torch: found, works and captures say what happens."""
+
+    DEVICE_TYPE = HOST
+    found = 0
+    works, captures = True, False
+    taken: ClassVar[list[AdamStep]] = []
+
+    def expected(self) -> str:
+        return "kernels if they work"
+
+    def fallback_step(self) -> tuple[Step, str]:
+        self.found += 1
+        plain = fused_optimizers.adam_step, "plain torch (no kernels: why)"
+        return (self.kernels, "kernels") if self.works else plain
+
+    def kernels(self, lists: Lists, constants: AdamStep) -> None:
+        self.taken.append(constants)
+        fused_optimizers.adam_step(lists, constants)
+
+    def busy(self) -> bool:
+        return self.captures
+
+
+@pytest.fixture
+def builder() -> Recorded:
+    Recorded.taken.clear()
+    return Recorded()
+
+
+def take(op: Any, *kinds: torch.dtype, strided: bool = False) -> None:
+    def lists() -> list[list[torch.Tensor]]:
+        made = [torch.arange(2, 14).view(4, 3).div(7).to(kind) for kind in kinds]
+        return [[tensor.t() if strided else tensor] for tensor in made]
+
+    found, wanted = lists(), lists()
+    step(found, function=op.multi_tensor_adam)
+    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder: Recorded) -> None:
+    op = builder.load()
+    for kinds, strided in ((ALIKE, False), (ALIKE, True), (HALVES, True), ((torch.float64,) * 4, False)):
+        take(op, *kinds, strided=strided)
+    assert (builder.found, builder.taken) == (0, [])
+    assert "; kernels if they work for mixed types" in builder.reason
+    for _ in range(2):
+        take(op, *HALVES)
+    assert (builder.found, len(builder.taken)) == (1, 2)
+    assert "; kernels for mixed types" in builder.reason
+
+
+def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(builder: Recorded) -> None:
+    builder.works = False
+    op = builder.load()
+    for _ in range(2):
+        take(op, *HALVES)
+    assert builder.found == 1
+    assert "; plain torch (no kernels: why) for mixed types" in builder.reason
+
+
+def test_nothing_is_tried_while_a_graph_is_captured(builder: Recorded) -> None:
+    op, builder.captures = builder.load(), True
+    take(op, *HALVES)
+    assert (builder.found, builder.taken) == (0, [])
+    builder.captures = False
+    take(op, *HALVES)
+    assert (builder.found, len(builder.taken)) == (1, 1)
+
+
+def test_preparing_a_machine_finds_the_route(builder: Recorded) -> None:
+    builder.load()
+    builder.prepare()
+    assert builder.found == 1
+    assert "; kernels for mixed types" in builder.reason
+
+
+def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(
+    builder: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = kernel_builders.Checked((), "they are gone")
+    monkeypatch.setattr(kernel_builders, "self_check", lambda device_type: gone)
+    op = builder.load()
+    assert builder.reason == "kernels: they are gone"
+    take(op, *ALIKE)
+    assert (builder.found, len(builder.taken)) == (1, 1)

@@ -73,13 +73,6 @@ def test_a_step_agrees_with_float64(name: str, variant: str, dtype: torch.dtype)
             assert abs(float(returned) - float(wanted[0][3])) <= 20 * TOLERANCE[dtype] * float(wanted[0][3])
 
 
-def test_parameter_without_gradient_and_momentum_grows_as_by_deepspeed_s_cuda_kernel() -> None:
-    param = torch.ones(3)
-    lists = [[torch.zeros(3)], [param], [torch.zeros(3)]]
-    fused_optimizers.multi_tensor_lion(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
-    assert torch.equal(param, torch.full((3,), 1.1))
-
-
 # --- evoformer, tokens, sums and signs
 
 

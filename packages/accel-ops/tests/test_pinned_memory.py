@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,34 +66,35 @@ def _granted(wanted: int) -> int:
     return wanted
 
 
-def test_memory_is_locked_until_it_is_freed(granted: int) -> None:
+@pytest.mark.parametrize("how", ["freed", "the last view is deleted"])
+def test_memory_is_locked_until_it_is_given_back(granted: int, how: str) -> None:
     memory, before = LockedMemory(), locked_bytes()
-    tensor = memory.allocate(granted, torch.uint8)
-    assert locked_bytes() - before == granted
-    assert memory.is_locked(tensor[100:200])
-    assert memory.free(tensor.data_ptr())
-    assert locked_bytes() == before
-    assert not memory.is_locked(tensor)
-
-
-def test_memory_is_locked_until_its_last_view_is_deleted(granted: int) -> None:
-    memory, before = LockedMemory(), locked_bytes()
-    view = memory.allocate(granted, torch.uint8)[7:9]
+    view = memory.allocate(granted, torch.uint8)[:9]
     gc.collect()
     assert locked_bytes() - before == granted
-    del view
-    gc.collect()
+    assert memory.is_locked(view[7:9])
+    if how == "freed":
+        assert memory.free(view.data_ptr())
+        assert not memory.is_locked(view)
+    else:
+        del view
+        gc.collect()
     assert locked_bytes() == before
+
+
+def in_a_child(question: Callable[[], bool]) -> bool:
+    """What a forked child answers."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if question() else 3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
-    tensor = pinned_like(torch.ones(granted, dtype=torch.uint8))
-    assert pinned_memory.MEMORY.is_locked(tensor)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if pinned_memory.MEMORY.owns(tensor) and not pinned_memory.MEMORY.is_locked(tensor) else 3)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert pinned_memory.MEMORY.is_locked(tensor)
+    memory, tensor = pinned_memory.MEMORY, pinned_like(torch.ones(granted, dtype=torch.uint8))
+    assert memory.is_locked(tensor)
+    assert in_a_child(lambda: memory.owns(tensor) and not memory.is_locked(tensor))
+    assert memory.is_locked(tensor)
 
 
 def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
@@ -197,11 +199,8 @@ def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
     memory.allocate(MIB, torch.uint8)
     slab = memory._slab
     assert slab is not None
-    child = os.fork()
-    if child == 0:
-        second = memory.allocate(MIB, torch.uint8).data_ptr()
-        os._exit(3 if slab.address <= second < slab.address + SLAB else 0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    parents = range(slab.address, slab.address + SLAB)
+    assert in_a_child(lambda: memory.allocate(MIB, torch.uint8).data_ptr() not in parents)
 
 
 def test_blocks_of_all_sizes_come_and_go_without_overlap_and_leave_zeros(memory: LockedMemory) -> None:

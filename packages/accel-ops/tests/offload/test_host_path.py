@@ -1,15 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The norm from our sums of squares has the bits of DeepSpeed's, or DeepSpeed's own is computed."""
+"""The norm from our sums of squares has the bits of DeepSpeed's, or DeepSpeed's own is computed; files are our own."""
 
 import ctypes
 import math
 import random
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from accel_ops.offload import host_path
+from accel_ops.offload import fast_writer, host_path
 from accel_ops.offload.host_path import HostPath
 
 
@@ -102,3 +104,14 @@ def test_a_class_that_derives_from_deepspeeds_runs_stock_methods() -> None:
     derived = Derived()
     assert host_path.path_of(derived).op is None
     assert host_path.path_of(derived) is host_path.path_of(derived)
+
+
+def test_a_link_with_the_name_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
+    partial = tmp_path / "file.0.writing"
+    partial.symlink_to("not yet there")
+    factory = SimpleNamespace(_data_parallel_writer=SimpleNamespace(global_rank=0))
+    fast_writer.create(
+        lambda _factory, path, _: Path(path).write_text("saved"), factory, tmp_path / "file", False
+    )
+    assert not (tmp_path / "not yet there").exists()
+    assert partial.read_text() == "saved"

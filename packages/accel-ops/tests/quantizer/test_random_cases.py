@@ -12,7 +12,80 @@ import torch
 
 from accel_ops.quantizer import QuantizerBuilder, QuantizerFunctions
 
-from . import reference
+F32 = np.float32
+Array = np.ndarray[Any, Any]
+
+
+def quantize(rows: Array, bits: int, asymmetric: bool) -> tuple[Array, Array]:
+    """Return integers and parameters of float32 rows."""
+    integers, parameters = [], []
+    with np.errstate(all="ignore"):
+        for row in rows:
+            if asymmetric:
+                high, low = np.max(row), np.min(row)
+                span, levels, offset = F32(high - low), F32(2**bits), F32(F32(high + low) / F32(2))
+            else:
+                span, levels, offset = np.max(np.abs(row)), F32(2 ** (bits - 1)), F32(0)
+            scale = F32(1) if span == 0 else F32(levels / span)
+            exact = (row - offset) * scale if asymmetric else row * scale
+            exact = np.where(np.isnan(exact), F32(0), exact)
+            integers.append(np.clip(np.rint(exact), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1).astype(np.int8))
+            parameters.append([F32(1) / scale, offset][: 1 + asymmetric])
+    return np.array(integers, np.int8).reshape(rows.shape), np.array(parameters, F32)
+
+
+def dequantize(integers: Array, parameters: Array, asymmetric: bool) -> Array:
+    """Return float32 rows."""
+    with np.errstate(all="ignore"):
+        values = integers.astype(F32) * parameters[:, :1]
+        return values + parameters[:, 1:] if asymmetric else values
+
+
+def pack(integers: Array, bits: int) -> Array:
+    """Return bytes."""
+    flat = integers.reshape(-1)
+    if bits == 8:
+        return flat
+    pairs = [(int(low) & 15) | (int(high) & 15) << 4 for low, high in zip(flat[::2], flat[1::2], strict=True)]
+    return np.array(pairs, np.uint8).view(np.int8)
+
+
+def place(groups: int, pipeline: int, nodes: int, devices: int) -> list[int]:
+    """Return for each group the place to which it is sent."""
+    places = []
+    run = groups // (pipeline * nodes * devices)
+    for group in range(groups):
+        row, slice_, partition = group % run, group // run % pipeline, group // run // pipeline
+        node, device = partition // devices, partition % devices
+        places.append(((slice_ * devices + device) * nodes + node) * run + row)
+    return places
+
+
+def moved(rows: Array, places: list[int]) -> Array:
+    """Return rows with row i at places[i]."""
+    result = np.empty_like(rows)
+    result[places] = rows
+    return result
+
+
+def rounded(values: Array, half: bool) -> Array:
+    """Return float32 numbers, those of float16 if half."""
+    with np.errstate(all="ignore"):
+        return values.astype(np.float16).astype(F32) if half else values
+
+
+def feedback(
+    total: Array, error: Array, parameters: Array, integers: Array, beta: float, asym: bool, half: bool
+) -> Array:
+    """Return the new error of a step with error feedback."""
+    with np.errstate(all="ignore"):
+        missed = total - rounded(dequantize(integers, parameters, asym), half)
+        new = error * F32(beta) + missed * F32(1 - beta)
+    return np.where(np.isfinite(new), new, F32(0))
+
+
+# --- random cases
+
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 
@@ -64,12 +137,12 @@ def quantized_and_back(op: QuantizerFunctions, draw: random.Random, unit: int = 
     values = numbers(draw, groups, width, dtype)
     shape = draw.choice([(groups, width), (groups * width,), (1, groups, width)])
     data, parameters = op.quantize(values.view(shape), groups, bits, op.QuantizationType(asym))
-    wanted, wanted_parameters = reference.quantize(as_rows(values, groups), bits, asym)
-    same(data, reference.pack(wanted, bits))
+    wanted, wanted_parameters = quantize(as_rows(values, groups), bits, asym)
+    same(data, pack(wanted, bits))
     same(parameters, wanted_parameters)
     assert data.shape == (*shape[:-1], shape[-1] * bits // 8)
     assert parameters.shape == (groups, 1 + asym)
-    back = reference.dequantize(wanted, wanted_parameters, asym)
+    back = dequantize(wanted, wanted_parameters, asym)
     same(op.dequantize_fp32(data, parameters, groups, bits, int(asym)), back)
     with np.errstate(over="ignore"):
         same(op.dequantize(data, parameters, groups, bits, int(asym)), back.astype(np.float16))
@@ -80,10 +153,10 @@ def swizzled(op: QuantizerFunctions, draw: random.Random, unit: int = 2) -> None
     order = draw.choice([(1, 1, 8), (1, 2, 4), (2, 2, 2), (1, 4, 1), (3, 1, 2), (1, 3, 2)])
     groups, width = order[0] * order[1] * order[2] * draw.randint(1, 3), draw.choice([1, 3, 16]) * unit
     values = numbers(draw, groups, width, dtype)
-    places = reference.place(groups, *order)
+    places = place(groups, *order)
     data, parameters = op.swizzle_quant(values, groups, bits, int(asym), *order)
-    wanted = [reference.moved(x, places) for x in reference.quantize(as_rows(values, groups), bits, asym)]
-    same(data, reference.pack(wanted[0], bits))
+    wanted = [moved(x, places) for x in quantize(as_rows(values, groups), bits, asym)]
+    same(data, pack(wanted[0], bits))
     same(parameters, wanted[1])
     assert data.dim() == 1
     reduced(op, draw, data, parameters, (groups, width, bits, asym, order[2]))
@@ -102,26 +175,26 @@ def reduced(
             total = total + value
     rows = total.reshape(out_groups, -1)
     found = op.quantized_reduction(data, parameters, groups, out_groups, bits, int(asym), devices)
-    wanted, wanted_parameters = reference.quantize(rows, bits, asym)
-    same(found[0], reference.pack(wanted, bits))
+    wanted, wanted_parameters = quantize(rows, bits, asym)
+    same(found[0], pack(wanted, bits))
     same(found[1], wanted_parameters)
     assert found[0].shape == (data.shape[0] // devices,)
     dtype, beta = draw.choice(DTYPES), draw.random()
     half = dtype == torch.float16
     error = (torch.randn(rows.size, generator=generator_of(draw)) * 0.1).to(dtype)
     before = as_rows(error, out_groups).copy()
-    parts = reference.rounded(values, half)
+    parts = rounded(values, half)
     total = parts[0].copy()
     with np.errstate(all="ignore"):
         for part in parts[1:]:
-            total = reference.rounded(total + part, half)
-        rows = reference.rounded(total.reshape(out_groups, -1) + before, half)
-    wanted, wanted_parameters = reference.quantize(rows, bits, asym)
-    after = torch.from_numpy(reference.feedback(rows, before, wanted_parameters, wanted, beta, asym, half))
+            total = rounded(total + part, half)
+        rows = rounded(total.reshape(out_groups, -1) + before, half)
+    wanted, wanted_parameters = quantize(rows, bits, asym)
+    after = torch.from_numpy(feedback(rows, before, wanted_parameters, wanted, beta, asym, half))
     found = op.loco_quantized_reduction(
         data, parameters, error, beta, groups, out_groups, bits, int(asym), devices
     )
-    same(found[0], reference.pack(wanted, bits))
+    same(found[0], pack(wanted, bits))
     same(found[1], wanted_parameters)
     assert torch.equal(error, after.to(dtype).view(-1))
 
@@ -133,15 +206,15 @@ def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: in
     values = numbers(draw, groups, width, dtype)
     error = (torch.randn(groups * width, generator=generator_of(draw)) * 0.01).to(dtype)
     before = as_rows(error, groups).copy()
-    total = reference.moved(as_rows(values, groups), reference.place(groups, *order))
+    total = moved(as_rows(values, groups), place(groups, *order))
     half = dtype == torch.float16
     with np.errstate(all="ignore"):
-        total = reference.rounded(total + before, half)
-    wanted, parameters = reference.quantize(total, bits, asym)
+        total = rounded(total + before, half)
+    wanted, parameters = quantize(total, bits, asym)
     found = op.loco_swizzle_quant(values, error, beta, groups, bits, int(asym), *order)
-    same(found[0], reference.pack(wanted, bits))
+    same(found[0], pack(wanted, bits))
     same(found[1], parameters)
-    after = torch.from_numpy(reference.feedback(total, before, parameters, wanted, beta, asym, half))
+    after = torch.from_numpy(feedback(total, before, parameters, wanted, beta, asym, half))
     assert torch.equal(error, after.to(dtype).view(-1))
 
 
