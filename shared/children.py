@@ -49,13 +49,18 @@ class Children:
     own folder, where `compiled()` finds them.
     """
 
-    def __init__(self, tmp_path: Path, modules: Path) -> None:
-        self.extensions, self.modules = tmp_path / "extensions", modules
+    def __init__(self, tmp_path: Path, modules: Path, path: Sequence[Path] = ()) -> None:
+        self.folder, self.modules, self.path = tmp_path, modules, path
+        self.extensions = tmp_path / "extensions"
+
+    def on(self, *path: Path) -> Children:
+        """The same, with further folders on the import path, before the others."""
+        return Children(self.folder, self.modules, (*path, *self.path))
 
     def environment(self, path: Sequence[Path] = (), **variables: str | None) -> dict[str, str]:
         """Without anything that steers selection; None takes a variable away."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
-        kept["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in (*path, self.modules))
+        kept["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in (*path, *self.path, self.modules))
         kept["TORCH_EXTENSIONS_DIR"] = str(self.extensions)
         kept["OMP_NUM_THREADS"] = "1"
         kept["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fresh interpreters: imports and their order are what is tested here, so every case has a process of its own."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys
@@ -33,15 +31,28 @@ def _installed(package: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the installed accel-toy."""
-    return _installed("accel-toy", tmp_path_factory.mktemp("toy"))
+def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of the installed accel-toy and accel-classic."""
+    names = ("accel-toy", "accel-classic")
+    return {name: _installed(name, tmp_path_factory.mktemp(name)) for name in names}
 
 
-@pytest.fixture(scope="session")
-def classic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the installed accel-classic."""
-    return _installed("accel-classic", tmp_path_factory.mktemp("classic"))
+@pytest.fixture
+def toy(children: Children, toys: dict[str, Path]) -> Children:
+    """Fresh interpreters with accel-toy."""
+    return children.on(toys["accel-toy"])
+
+
+@pytest.fixture
+def classic(children: Children, toys: dict[str, Path]) -> Children:
+    """Fresh interpreters with accel-classic."""
+    return children.on(toys["accel-classic"])
+
+
+@pytest.fixture
+def both(toy: Children, toys: dict[str, Path]) -> Children:
+    """Fresh interpreters with both."""
+    return toy.on(toys["accel-classic"])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

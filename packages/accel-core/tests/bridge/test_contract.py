@@ -1,12 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of the installed DeepSpeed: members, call shapes, releases that nobody tried."""
+"""The installed DeepSpeed: its interface, what its source uses of an accelerator, and releases that nobody tried."""
 
-import importlib.util
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from accel_core import DeepSpeedAccelerator
+from accel_core.vendor import deepspeed_folder
 
 pytestmark = pytest.mark.upstream
 
@@ -49,22 +53,18 @@ _MEMBERS = """
 """
 
 
-def test_each_member_of_upstreams_interface_is_ours_with_its_kind_and_parameters(
-    children: Any, toy: Path
-) -> None:
-    assert children.run(_MEMBERS, [toy]).report == []
+def test_each_member_of_upstreams_interface_is_ours_with_its_kind_and_parameters(toy: Any) -> None:
+    assert toy.run(_MEMBERS).report == []
 
 
-def test_ds_report_prints_our_table(children: Any, toy: Path) -> None:
-    said = children.run(
-        "import sys, runpy; sys.argv = ['ds_report']; runpy.run_module('deepspeed.env_report', run_name='__main__')",
-        [toy],
-    )
+def test_ds_report_prints_our_table(toy: Any) -> None:
+    run = "runpy.run_module('deepspeed.env_report', run_name='__main__')"
+    said = toy.run(f"import sys, runpy; sys.argv = ['ds_report']; {run}")
     assert "fused_adam" in said.out
     assert "OKAY" in next(line for line in said.out.splitlines() if line.startswith("fused_adam"))
     assert "cpu_adam" not in said.out
     assert "deepspeed info" in said.out
-    assert children.compiled() == []
+    assert toy.compiled() == []
 
 
 _PAST_THE_TABLE = """
@@ -91,12 +91,12 @@ except NotImplementedError as error:
 """
 
 
-def test_no_module_of_deepspeed_has_a_builder_past_the_table(children: Any, toy: Path) -> None:
-    found, error = children.run(_PAST_THE_TABLE, [toy]).report
+def test_no_module_of_deepspeed_has_a_builder_past_the_table(toy: Any) -> None:
+    found, error = toy.run(_PAST_THE_TABLE).report
     assert "deepspeed.compile.util:DeepCompileBuilder" in found
     assert all(found.values()), found
     assert "DeepCompileBuilder cannot be loaded" in error
-    assert children.compiled() == []
+    assert toy.compiled() == []
 
 
 # --- a DeepSpeed that is not among the tested ones: the installed one, patched and under another version
@@ -117,10 +117,8 @@ _CLASSES = ("cpu_accelerator", "cuda_accelerator")
 
 def _patched(folder: Path, version: str, interface: str = "", backends: str = "") -> Path:
     """A folder whose deepspeed is the installed one but for text at the end of the accelerator classes."""
-    found = importlib.util.find_spec("deepspeed")
-    assert found is not None
-    assert found.origin is not None
-    real, copy = Path(found.origin).parent, folder / "deepspeed"
+    real, copy = deepspeed_folder(), folder / "deepspeed"
+    assert real is not None
     (copy / "accelerator").mkdir(parents=True)
     for entry in real.iterdir():
         if entry.name not in ("accelerator", "__pycache__"):
@@ -136,33 +134,36 @@ def _patched(folder: Path, version: str, interface: str = "", backends: str = ""
     return folder
 
 
-def test_a_newer_release_with_new_concrete_methods_works_with_one_warning(
-    children: Any, toy: Path, tmp_path: Path
-) -> None:
-    said = children.run(
+def test_a_newer_release_with_new_concrete_methods_works_with_one_warning(toy: Any, tmp_path: Path) -> None:
+    said = toy.on(_patched(tmp_path, "0.20.0", _CONCRETE)).run(
         """
         import agreement, deepspeed
         agreement.hold("accel_toy")
         assert deepspeed.accelerator.get_accelerator().quantum_entangle() == "Toy_Accelerator"
-        """,
-        [_patched(tmp_path, "0.20.0", _CONCRETE), toy],
+        """
     )
     assert said.err.count("deepspeed 0.20.0 is outside") == 1
     assert "<0.20" in said.err
     assert ">=0.18" in said.err
 
 
-def test_an_older_release_works_with_the_same_warning(children: Any, toy: Path, tmp_path: Path) -> None:
-    said = children.run("import agreement; agreement.hold('accel_toy')", [_patched(tmp_path, "0.17.3"), toy])
+def test_an_older_release_works_with_the_same_warning(toy: Any, tmp_path: Path) -> None:
+    said = toy.on(_patched(tmp_path, "0.17.3")).run("import agreement; agreement.hold('accel_toy')")
     assert said.err.count("deepspeed 0.17.3 is outside") == 1
 
 
-def test_a_supported_release_is_met_without_a_word(children: Any, toy: Path) -> None:
-    assert children.run("import agreement; agreement.hold('accel_toy')", [toy]).err == ""
+def test_a_supported_release_is_met_without_a_word(toy: Any) -> None:
+    assert toy.run("import agreement; agreement.hold('accel_toy')").err == ""
 
 
-def test_the_bridge_stands_aside_when_a_method_is_missing(children: Any, toy: Path, tmp_path: Path) -> None:
-    said = children.run(
+@pytest.fixture
+def newer(toy: Any, tmp_path: Path) -> Any:
+    """Fresh interpreters with accel-toy and a DeepSpeed that asks for a method which ours has not."""
+    return toy.on(_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE))
+
+
+def test_the_bridge_stands_aside_when_a_method_is_missing(newer: Any) -> None:
+    said = newer.run(
         """
         import deepspeed, agreement
         agreement.untouched()
@@ -173,7 +174,6 @@ def test_the_bridge_stands_aside_when_a_method_is_missing(children: Any, toy: Pa
             assert type(ours).__module__ == "accel_toy.accelerator"
             agreement.untouched()
         """,
-        [_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE), toy],
         TOY_DEVICES="0",
     )
     assert said.err.count("[ACC-301]") == 1
@@ -181,11 +181,9 @@ def test_the_bridge_stands_aside_when_a_method_is_missing(children: Any, toy: Pa
     assert "pip install --upgrade ./packages/accel-core" in said.err
 
 
-@pytest.mark.parametrize("asked", ["", "cpu"])
-def test_a_device_that_deepspeed_has_no_backend_for_does_not_become_the_cpu(
-    children: Any, toy: Path, tmp_path: Path, asked: str
-) -> None:
-    raised = children.run(
+@pytest.mark.parametrize("asked", [None, "cpu"])
+def test_a_device_that_deepspeed_has_no_backend_for_does_not_become_the_cpu(newer: Any, asked: Any) -> None:
+    raised = newer.run(
         """
         import json
         raised = ""
@@ -196,8 +194,7 @@ def test_a_device_that_deepspeed_has_no_backend_for_does_not_become_the_cpu(
             raised = str(error)
         print(json.dumps(raised))
         """,
-        [_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE), toy],
-        **({"DS_ACCELERATOR": asked} if asked else {}),
+        DS_ACCELERATOR=asked,
     ).report
     if asked:
         assert raised == ""
@@ -206,8 +203,8 @@ def test_a_device_that_deepspeed_has_no_backend_for_does_not_become_the_cpu(
         assert "to run without toy, which is in this machine, set DS_ACCELERATOR=cpu" in raised
 
 
-def test_standing_aside_is_an_error_under_strict_every_time(children: Any, toy: Path, tmp_path: Path) -> None:
-    raised = children.run(
+def test_standing_aside_is_an_error_under_strict_every_time(newer: Any) -> None:
+    raised = newer.run(
         """
         import json
         raised = []
@@ -223,10 +220,56 @@ def test_standing_aside_is_an_error_under_strict_every_time(children: Any, toy: 
                 raised.append(str(error))
         print(json.dumps(raised))
         """,
-        [_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE), toy],
         ACCEL_STRICT="1",
     ).report
     assert len(raised) == 4
     assert len(set(raised)) == 1
     assert raised[0].startswith("[ACC-301] deepspeed 0.20.0 asks accelerators for methods")
     assert "quantum_entangle" in raised[0]
+
+
+#: Names under which DeepSpeed's modules keep an accelerator, beside what they assign from get_accelerator().
+_HOLDERS = {"accelerator", "_accelerator", "accel", "ds_accelerator"}
+#: What these names also mean there: a submodule of DeepSpeed, an inference workspace.
+_NOT_OURS = {"get_accelerator", "_initialized"}
+#: Which the constructor sets.
+_INSTANCE_ATTRIBUTES = {"_name", "_communication_backend_name", "_compile_backend"}
+
+
+def _is_get_accelerator(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name == "get_accelerator"
+
+
+def _used_in(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield each member and its place."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assigned = {
+        ast.unparse(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_get_accelerator(node.value)
+        for target in node.targets
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr not in _NOT_OURS:
+            owner = ast.unparse(node.value)
+            held = owner in assigned or owner.rpartition(".")[2] in _HOLDERS
+            if held or _is_get_accelerator(node.value):
+                yield node.attr, f"{file}:{node.lineno}"
+
+
+def test_every_member_that_deepspeed_uses_exists() -> None:
+    """How the interface's methods can be called is in the conformance suite (test_identity)."""
+    root = deepspeed_folder()
+    assert root is not None
+    # The vendors' own classes call themselves, not the interface.
+    files = [file for file in sorted(root.rglob("*.py")) if file.parent != root / "accelerator"]
+    used = [use for file in files for use in _used_in(file)]
+    members = {member for member, _ in used}
+    assert {"current_device_name", "create_op_builder", "pin_memory", "Event", "range_push"} <= members
+    assert len(used) > 250
+    wanted = members - _INSTANCE_ATTRIBUTES
+    missing = {member for member in wanted if not hasattr(DeepSpeedAccelerator, member)}
+    assert [use for use in used if use[0] in missing] == []

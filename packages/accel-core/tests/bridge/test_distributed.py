@@ -1,12 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`deepspeed.init_distributed`: a missing device and a wrong count of ranks are said; all else is DeepSpeed's."""
+"""A job: its ranks with a launcher and without, its store, the devices of a mask, its end, what is said of faults."""
 
 import inspect
+import os
+import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +20,11 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives
+from accel_core import env, store_address
+from accel_core.errors import InvalidEnvironment, NoBackendForCollectives, NoDeviceForCollectives
 from accel_core.op_builder import NotImplementedBuilder
-from accel_core.upstream import distributed
+from accel_core.upstream import distributed, runner
+from accel_core.vendor import torch_threads
 
 
 class Accelerator:
@@ -131,9 +139,7 @@ def test_ranks_that_accelerate_does_not_count_are_a_warning(
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", ["accel_core", "deepspeed"])
-def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(
-    children: Any, toy: Path, first: str
-) -> None:
+def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(toy: Any, first: str) -> None:
     snippet = f"""
         import {first}
         import accel_core, deepspeed, json
@@ -144,12 +150,12 @@ def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(
     """
     late = first == "deepspeed"  # torch's autoload would import accel_core first
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if late else {}
-    ended = children.run(snippet, [toy], DS_ACCELERATOR="cpu" if late else "toy", **autoload)
+    ended = toy.run(snippet, DS_ACCELERATOR="cpu" if late else "toy", **autoload)
     assert ended.report == ["deepspeed.comm.comm"] * 3
 
 
 @pytest.mark.upstream
-def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(children: Any, toy: Path) -> None:
+def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(toy: Any) -> None:
     snippet = """
         import deepspeed, json
         try:
@@ -158,7 +164,7 @@ def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(childre
         except ValueError as error:
             print(json.dumps(type(error).__name__))
     """
-    ended = children.run(snippet, [toy], DS_ACCELERATOR="toy", TOY_DEVICES="0")
+    ended = toy.run(snippet, DS_ACCELERATOR="toy", TOY_DEVICES="0")
     assert ended.report == "NoDeviceForCollectives"
 
 
@@ -184,3 +190,312 @@ def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp
         [tmp_path],
     ).expect_success()
     assert ended.out == "ok ['toyccl', 'cpu:toyccl']\n"
+
+
+# --- without a launcher a program is a job of one rank; whatever says which rank this is stays in charge
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCEL_STORE_ADDRESS")
+
+
+@pytest.fixture(autouse=True)
+def without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "module_exists", lambda name: False)
+
+
+def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
+    environ: dict[str, str] = {}
+    assert distributed.single_process_env({}, environ) == NAMES
+    assert [environ[name] for name in NAMES[:4]] == ["0", "1", "0", "127.0.0.1"]
+    assert environ["ACCEL_STORE_ADDRESS"] == "127.0.0.1"
+    assert 0 < int(environ["MASTER_PORT"]) < 65536
+
+
+LAUNCHED = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "PMI_RANK": "0",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "SLURM_STEP_NUM_TASKS": "4",
+}
+LAUNCHED |= {"AZUREML_EXPERIMENT_ID": "x"}
+ARGUMENTS = {"auto_mpi_discovery": False, "dist_init_required": False, "rank": 0, "world_size": 2}
+#: The arguments of `init_distributed`, the variables, and those that are added to them.
+ASKED = [
+    ({}, {"HOME": "/root"}, NAMES),
+    ({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, NAMES),  # a batch script, of which there is one
+    ({}, {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}, NAMES[:3]),
+    *(({}, {name: value}, ()) for name, value in LAUNCHED.items()),
+    *(({name: value}, {}, ()) for name, value in ARGUMENTS.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "added"), ASKED, ids=[" ".join({**a, **g}) for a, g, _ in ASKED]
+)
+def test_a_process_is_a_job_of_one_where_nothing_says_its_rank_and_what_is_set_stays(
+    arguments: dict[str, Any], given: dict[str, str], added: tuple[str, ...]
+) -> None:
+    environ = dict(given)
+    assert distributed.single_process_env(arguments, environ) == added
+    assert environ.items() >= given.items()
+    assert environ.keys() - given.keys() == set(added)
+
+
+def test_mpi4py_finds_the_rank_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "module_exists", lambda name: name == "mpi4py")
+    assert distributed.single_process_env({}, {}) == ()
+
+
+def test_a_process_group_that_exists_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ModuleType("torch.distributed")
+    fake.is_available = fake.is_initialized = lambda: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.distributed", fake)
+    assert distributed.single_process_env({}, {}) == ()
+
+
+def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(dist_backend: str) -> None:
+        raise ValueError(distributed.os.environ["RANK"])
+
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"^0$"):
+        distributed.explained(failing, lambda: Accelerator(1))("gloo")
+    assert not [name for name in NAMES if name in distributed.os.environ]
+
+
+@pytest.mark.upstream
+def test_a_program_without_a_launcher_trains_alone(toy: Any) -> None:
+    snippet = """
+        import deepspeed, json, os, socket, torch
+        deepspeed.init_distributed(dist_backend="gloo")
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        other = socket.socket().connect_ex(("127.0.0.2", int(os.environ["MASTER_PORT"])))
+        print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"], other != 0]))
+    """
+    found = toy.run(snippet, DS_ACCELERATOR="cpu").report
+    assert found == [1, 1.0, "0", True], "its store listens on 127.0.0.1 alone"
+
+
+# --- which devices the `deepspeed` command chooses under an inherited visible-devices variable
+
+VISIBLE = "TOY_VISIBLE_DEVICES"
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`chosen("2,3", "--num_gpus", "1")` are the devices by host, where the runtime counts those of the mask only."""
+    from deepspeed.launcher import runner as stock
+
+    def choose(mask: str, *options: str, traits: Any = ()) -> Any:
+        monkeypatch.setenv(VISIBLE, mask)
+        accelerator = SimpleNamespace(visible_devices_envs=lambda: [VISIBLE], traits=dict.fromkeys(traits))
+        functions = {name: getattr(stock, name) for name in ("parse_args", "parse_inclusion_exclusion")}
+        module: Any = SimpleNamespace(**functions)
+        runner.patch(module, lambda: accelerator)
+        args = module.parse_args([*options, "train.py"])
+        return dict(
+            module.parse_inclusion_exclusion({"localhost": len(mask.split(","))}, args.include, args.exclude)
+        ), args.num_gpus
+
+    return choose
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize(
+    ("mask", "options", "devices"),
+    [
+        ("2,3", (), [2, 3]),
+        ("3,1", (), [3, 1]),
+        ("2,3", ("--num_gpus", "1"), [2]),
+        ("GPU-9f,MIG-3", (), ["GPU-9f", "MIG-3"]),
+        ("GPU-9f,MIG-3", ("--num_gpus", "1", "--num_nodes", "1"), ["GPU-9f"]),
+        ("2,5,7", ("--include", "localhost:7,2"), [2, 7]),
+        ("2,5,7", ("--exclude", "localhost:5"), [2, 7]),
+    ],
+)
+def test_devices_are_those_of_the_mask(
+    chosen: Any, mask: str, options: tuple[str, ...], devices: Any
+) -> None:
+    assert chosen(mask, *options) == ({"localhost": devices}, -1)
+    assert VISIBLE not in os.environ  # as DeepSpeed's runner leaves it; its launcher sets it for the ranks
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("options", [("--num_gpus", "3"), ("--num_gpus", "0"), ("--include", "localhost:1")])
+def test_a_mask_is_not_widened(chosen: Any, options: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidEnvironment, match="outside of TOY_VISIBLE_DEVICES"):
+        chosen("2,3", *options)
+
+
+@pytest.mark.upstream
+def test_names_cannot_be_filtered_by_numbers(chosen: Any) -> None:
+    with pytest.raises(InvalidEnvironment, match="a filter has numbers"):
+        chosen("GPU-9f", "--include", "localhost:0")
+
+
+@pytest.mark.upstream
+def test_a_variable_that_no_runtime_reads_is_no_mask(chosen: Any) -> None:
+    assert chosen("5", "--num_gpus", "1", traits=["indexed_devices"]) == ({"localhost": [0]}, 1)
+    assert os.environ[VISIBLE] == "5"
+
+
+# --- where the store of rank 0 listens
+
+#: Prints whether other addresses of this host than the plan's reach the store; uses it, also a second time.
+_RANK = """
+import os, socket
+import torch.distributed as dist
+for _ in range(2):
+    dist.init_process_group("gloo")
+    store = dist.distributed_c10d._get_default_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    other = socket.socket()
+    other.settimeout(60)
+    print(other.connect_ex(("127.0.0.2", store.port)) == 0)
+    other.close()
+    dist.barrier()
+    dist.destroy_process_group()
+    del store
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "listens", "reached"),
+    [("127.0.0.1", "127.0.0.1", "False"), ("localhost", "localhost", "False"), ("127.0.0.1", "", "True")],
+)
+def test_rank_0s_store_listens_where_the_plan_says(
+    children: Any, address: str, listens: str, reached: str
+) -> None:
+    variables = {"MASTER_ADDR": address, env.STORE_ADDRESS.name: listens, "RANK": "0", "WORLD_SIZE": "1"}
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))  # nobody else gets the port; torch binds it, as nobody listens
+        variables["MASTER_PORT"] = str(held.getsockname()[1])
+        assert children.run(_RANK, **variables).out.split() == [reached] * 2
+
+
+def test_an_address_that_is_not_of_this_host_is_left_to_torch() -> None:
+    assert store_address._bound("192.0.2.1", 0) is None  # an address for documentation, which nobody has
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        assert store_address._bound("127.0.0.1", used.getsockname()[1]) is None
+
+
+# --- a process whose ranks have talked through gloo ends without an abort
+
+
+#: Interposed: gloo's thread, after it has said that a task is done, computes for half a second.
+LATE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+int pthread_cond_broadcast(pthread_cond_t *condition) {
+  static int (*real)(pthread_cond_t *);
+  if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_broadcast", "GLIBC_2.3.2");
+  int result = real(condition);
+  char name[17] = {0};
+  prctl(PR_GET_NAME, name);
+  if (strcmp(name, "pt_gloo_runloop") == 0) {
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < 500);
+    write(2, "late\n", 5);
+  }
+  return result;
+}
+"""
+
+#: The tensor is a temporary: gloo's task has its last reference. What ends the program last keeps the interpreter
+#: for a second (PyDLL), so that gloo's thread waits for it when it ends.
+ONE_RANK = """
+import atexit, ctypes
+atexit.register(ctypes.PyDLL(None).usleep, 1_000_000)
+{first}
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+"""
+
+FIRST = {
+    "deepspeed": "import torch, deepspeed",
+    "register_backend": "import torch, accel_cpu; accel_cpu.register_backend()",
+    "checkpoint": "import torch; from accel_ops.io.checkpoint import CheckpointWriter; CheckpointWriter('unused')",
+}
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library for LD_PRELOAD."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if sys.platform != "linux" or compiler is None:
+        pytest.skip("not run: needs Linux and a C compiler")
+    folder = tmp_path_factory.mktemp("late")
+    (folder / "late.c").write_text(LATE)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "late.so", "late.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    return str(folder / "late.so")
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+def test_a_late_thread_of_gloo_does_not_abort_the_end(children: Any, first: str, late: str) -> None:
+    for package in ("accel_cpu", "accel_ops"):
+        if package in first:
+            pytest.importorskip(package, reason=f"not run: package {package.replace('_', '-')}")
+    done = children.run(ONE_RANK.format(first=first), LD_PRELOAD=late, DS_ACCELERATOR="cpu")
+    assert "late\n" in done.err, "the fault was not planted"
+
+
+def test_without_threads_of_torch_nothing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of this process, an earlier test may have left some.
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/comm").write_text("python\n")
+    monkeypatch.setattr(torch_threads, "_TASKS", tmp_path)
+    assert torch_threads.wait_until_idle(limit=0.0)
+
+
+@contextmanager
+def running(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """A thread of this name, which works until the block ends."""
+    if sys.platform != "linux":
+        pytest.skip("not run: reads /proc")
+    named, ends = threading.Event(), threading.Event()
+
+    def run() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        named.set()
+        work(ends)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert named.wait(60)
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
+    def compute(ends: threading.Event) -> None:
+        while not ends.is_set():
+            sum(range(1000))
+
+    with running("pt_autograd_0", compute):
+        assert not torch_threads.wait_until_idle(limit=0.1)
+    assert torch_threads.wait_until_idle()
+
+
+def test_a_thread_that_waits_for_another_rank_is_not_waited_for() -> None:
+    with running("pt_gloo_runloop", threading.Event.wait):
+        assert torch_threads.wait_until_idle(limit=60)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Order matrix: whoever comes first, DeepSpeed and accel_core have one accelerator and its op builders."""
+"""Whoever comes first, DeepSpeed and accel_core have one accelerator and its builders; what a terminal shows of it."""
 
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,8 @@ _ORDERS = {
 
 
 @pytest.mark.parametrize("first", _ORDERS.values(), ids=_ORDERS)
-def test_accelerator_and_builders_agree_whoever_is_imported_first(
-    children: Any, toy: Path, first: str
-) -> None:
-    children.run(f"{first}\n{_HOLD}", [toy])
+def test_accelerator_and_builders_agree_whoever_is_imported_first(toy: Any, first: str) -> None:
+    toy.run(f"{first}\n{_HOLD}")
 
 
 _WITHOUT_AUTOLOAD = {
@@ -41,13 +39,13 @@ _WITHOUT_AUTOLOAD = {
 
 
 @pytest.mark.parametrize("first", _WITHOUT_AUTOLOAD.values(), ids=_WITHOUT_AUTOLOAD)
-def test_they_agree_with_torch_autoload_switched_off(children: Any, toy: Path, first: str) -> None:
-    children.run(f"{first}\n{_HOLD}", [toy], TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+def test_they_agree_with_torch_autoload_switched_off(toy: Any, first: str) -> None:
+    toy.run(f"{first}\n{_HOLD}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
 
-def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(children: Any, toy: Path) -> None:
+def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(toy: Any) -> None:
     # As torch_npu does when a script imports it first; the variable is restored, for child processes.
-    children.run(
+    toy.run(
         f"""
         import os
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -55,8 +53,7 @@ def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(chil
         del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
         import accel_toy
         {_HOLD}
-        """,
-        [toy],
+        """
     )
 
 
@@ -68,8 +65,8 @@ _LATE = {
 
 
 @pytest.mark.parametrize("door", _LATE.values(), ids=_LATE)
-def test_they_agree_after_a_late_set_accelerator(children: Any, toy: Path, classic: Path, door: str) -> None:
-    children.run(
+def test_they_agree_after_a_late_set_accelerator(both: Any, door: str) -> None:
+    both.run(
         f"""
         import deepspeed
         from deepspeed.accelerator import set_accelerator as early
@@ -83,13 +80,12 @@ def test_they_agree_after_a_late_set_accelerator(children: Any, toy: Path, class
         assert set(ALL_OPS) == {{"fused_adam", "deepspeed_not_implemented"}}
         assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.ops.fused_adam"
         """,
-        [toy, classic],
         DS_ACCELERATOR="classic",
     )
 
 
-def test_a_spawned_child_selects_as_its_parent_did(children: Any, toy: Path) -> None:
-    children.run(
+def test_a_spawned_child_selects_as_its_parent_did(toy: Any) -> None:
+    toy.run(
         f"""
         import multiprocessing, agreement
         if __name__ == "__main__":
@@ -98,8 +94,7 @@ def test_a_spawned_child_selects_as_its_parent_did(children: Any, toy: Path) -> 
             child.start()
             child.join()
             assert child.exitcode == 0
-        """,
-        [toy],
+        """
     )
 
 
@@ -111,8 +106,8 @@ _FORKS = {
 
 
 @pytest.mark.parametrize("before", _FORKS.values(), ids=_FORKS)
-def test_a_forked_child_has_what_its_parent_has(children: Any, toy: Path, before: str) -> None:
-    children.run(
+def test_a_forked_child_has_what_its_parent_has(toy: Any, before: str) -> None:
+    toy.run(
         f"""
         import os
         {before}
@@ -127,14 +122,13 @@ def test_a_forked_child_has_what_its_parent_has(children: Any, toy: Path, before
         assert os.waitpid(child, 0)[1] == 0
         import agreement
         agreement.hold("accel_toy")
-        """,
-        [toy],
+        """
     )
 
 
 @pytest.mark.parametrize("first", ["import deepspeed", "import accel_core", "import accel_core, deepspeed"])
-def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(children: Any, toy: Path, first: str) -> None:
-    children.run(
+def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(toy: Any, first: str) -> None:
+    toy.run(
         f"""
         {first}
         import agreement
@@ -143,7 +137,6 @@ def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(children: Any, to
         assert type(accel_core.get_accelerator()).__module__ == "accel_toy.accelerator"
         agreement.untouched()
         """,
-        [toy],
         ACCEL_BRIDGE="0",
     )
 
@@ -164,14 +157,12 @@ _FIRST = {
     [{"DS_ACCELERATOR": "classic"}, {"CLASSIC_PRIORITY": "3000", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}],
     ids=["asked for", "by priority, autoload off"],
 )
-def test_it_is_chosen_whoever_is_imported_first(
-    children: Any, classic: Path, first: str, variables: dict[str, str]
-) -> None:
-    children.run(f"{first}\n{_HOLD_OP}", [classic], **variables)
+def test_it_is_chosen_whoever_is_imported_first(classic: Any, first: str, variables: dict[str, str]) -> None:
+    classic.run(f"{first}\n{_HOLD_OP}", **variables)
 
 
-def test_core_imports_deepspeed_for_it_once_and_makes_one_object(children: Any, classic: Path) -> None:
-    children.run(
+def test_core_imports_deepspeed_for_it_once_and_makes_one_object(classic: Any) -> None:
+    classic.run(
         """
         import sys, accel_core
         assert "deepspeed" not in sys.modules
@@ -183,15 +174,12 @@ def test_core_imports_deepspeed_for_it_once_and_makes_one_object(children: Any, 
         import gc
         assert [o for o in gc.get_objects() if type(o).__name__ == "Classic_Accelerator"] == [first]
         """,
-        [classic],
         DS_ACCELERATOR="classic",
     )
 
 
-def test_its_builder_finds_sources_beside_itself_and_loads_through_upstreams_load(
-    children: Any, classic: Path
-) -> None:
-    children.run(
+def test_its_builder_finds_sources_beside_itself_and_loads_through_upstreams_load(classic: Any) -> None:
+    classic.run(
         """
         from pathlib import Path
         import accel_core
@@ -201,15 +189,12 @@ def test_its_builder_finds_sources_beside_itself_and_loads_through_upstreams_loa
         assert [Path(source).is_file() for source in builder.sources()] == [True]
         assert builder.load().multi_tensor_adam() == "accel_classic"
         """,
-        [classic],
         DS_ACCELERATOR="classic",
     )
 
 
-def test_an_op_loaded_for_one_accelerator_is_not_handed_to_another(
-    children: Any, toy: Path, classic: Path
-) -> None:
-    children.run(
+def test_an_op_loaded_for_one_accelerator_is_not_handed_to_another(both: Any) -> None:
+    both.run(
         """
         import accel_core
         from accel_classic.classic_accelerator import Classic_Accelerator
@@ -238,33 +223,24 @@ def test_an_op_loaded_for_one_accelerator_is_not_handed_to_another(
         with accel_core.using(classic):
             assert bound().load().__name__ == "accel_classic.fused_adam"
         assert bound().load() is other
-        """,
-        [toy, classic],
+        """
     )
 
 
-def test_its_class_can_not_be_imported_before_deepspeed_when_it_is_the_choice(
-    children: Any, classic: Path
-) -> None:
+def test_its_class_can_not_be_imported_before_deepspeed_when_it_is_the_choice(classic: Any) -> None:
     # The import asks for deepspeed, whose import asks for an object of the class that is being imported.
-    failed = children.attempt("import accel_classic.classic_accelerator", [classic], DS_ACCELERATOR="classic")
+    failed = classic.attempt("import accel_classic.classic_accelerator", DS_ACCELERATOR="classic")
     assert failed.status == 1
     assert "[ACC-203] DS_ACCELERATOR=classic cannot be served" in failed.err
     assert "circular import" in failed.err
     assert "do:       import deepspeed before accel_classic.classic_accelerator" in failed.err
-    children.run(
-        f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_OP}",
-        [classic],
-        DS_ACCELERATOR="classic",
-    )
+    classic.run(f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_OP}", DS_ACCELERATOR="classic")
 
 
 @pytest.mark.parametrize("first", ["import deepspeed", "accel_core.get_accelerator()"])
-def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(
-    children: Any, classic: Path, first: str
-) -> None:
+def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: Any, first: str) -> None:
     # Asked first, core finds out by trying: importing the class imports deepspeed, which asks for the class.
-    children.run(
+    classic.run(
         f"""
         import dataclasses, accel_classic.vendor as vendor
         vendor.VENDOR = dataclasses.replace(vendor.VENDOR, imports_deepspeed=False)
@@ -272,22 +248,18 @@ def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(
         {first}
         {_HOLD_OP}
         """,
-        [classic],
         DS_ACCELERATOR="classic",
     )
 
 
-def test_without_deepspeed_it_is_broken_and_the_cpu_is_not_taken_silently(
-    children: Any, classic: Path
-) -> None:
-    failed = children.attempt(
+def test_without_deepspeed_it_is_broken_and_the_cpu_is_not_taken_silently(classic: Any) -> None:
+    failed = classic.attempt(
         """
         import sys
         sys.modules["deepspeed"] = None
         import accel_core
         accel_core.get_accelerator()
         """,
-        [classic],
         DS_ACCELERATOR="classic",
     )
     assert failed.status == 1
@@ -345,17 +317,15 @@ _UNREADABLE = "InvalidEnvironment: [ACC-104] cannot read the switch"
     ],
 )
 def test_a_refusal_is_the_same_error_every_time(
-    children: Any, toy: Path, steps: str, variables: dict[str, str], kind: str
+    toy: Any, steps: str, variables: dict[str, str], kind: str
 ) -> None:
-    raised = children.run(_TWICE.replace("steps * 2", f"{_STEPS[steps]} * 2"), [toy], **variables).report
+    raised = toy.run(_TWICE.replace("steps * 2", f"{_STEPS[steps]} * 2"), **variables).report
     assert len(set(raised)) == 1, raised
     assert raised[0].startswith(kind)
 
 
-def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_then(
-    children: Any, toy: Path
-) -> None:
-    children.run(
+def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_then(toy: Any) -> None:
+    toy.run(
         """
         try:
             import deepspeed
@@ -365,15 +335,12 @@ def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_t
         import agreement
         agreement.hold("accel_toy")
         """,
-        [toy],
         DS_ACCELERATOR="tpu",
     )
 
 
-def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(
-    children: Any, toy: Path
-) -> None:
-    refused = children.run(
+def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(toy: Any) -> None:
+    refused = toy.run(
         """
         import json, accel_core, accel_toy, deepspeed
         texts = []
@@ -387,8 +354,7 @@ def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(
         import agreement
         agreement.hold("accel_toy")
         print(json.dumps(texts))
-        """,
-        [toy],
+        """
     ).report
     assert len(refused) == 12
     assert refused[:6] == refused[6:]
@@ -397,14 +363,144 @@ def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(
     assert "an instance, not the class: add ()" in refused[2]
 
 
-def test_clearing_the_choice_selects_again(children: Any, toy: Path, classic: Path) -> None:
-    children.run(
+def test_clearing_the_choice_selects_again(both: Any) -> None:
+    both.run(
         """
         import os, accel_core, deepspeed, agreement
         agreement.hold("accel_toy")
         os.environ["DS_ACCELERATOR"] = "classic"
         deepspeed.accelerator.set_accelerator(None)
         agreement.hold("accel_classic")
-        """,
-        [toy, classic],
+        """
     )
+
+
+# --- what a program reads on its terminal: one warning when it ends on the CPU, none when it sets an accelerator
+
+CPU = "Setting accelerator to CPU"
+#: Asks in the process itself, while a worker imports it, and in workers.
+JOB = """
+import torch.utils.data
+from deepspeed.accelerator import get_accelerator
+
+asked = get_accelerator().device_name()
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return get_accelerator().device_name() == "cpu"
+
+if __name__ == "__main__":
+    for method in ("spawn", "fork"):
+        loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context=method)
+        assert all(batch.all() for batch in loader)
+    print("workers asked", flush=True)
+"""
+LAUNCHERS = {
+    "accel launch": "from accel_core.cli.main import main; main(['launch', '--num_accelerators', '2', {program!r}])",
+    "deepspeed": "import sys; sys.argv = ['deepspeed', '--num_gpus', '2', {program!r}]\n"
+    "from deepspeed.launcher.runner import main; main()",
+    "torchrun": "from torch.distributed.run import main; main(['--standalone', '--nproc-per-node', '2', {program!r}])",
+}
+
+
+def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(children: Any) -> None:
+    said = children.run(
+        """
+        import sys, deepspeed
+        sys.stderr.write("imported\\n")
+        deepspeed.accelerator.get_accelerator()
+        deepspeed.accelerator.get_accelerator()
+        """,
+        DS_ACCELERATOR=None,
+    )
+    before, _, after = said.err.partition("imported\n")
+    assert (before.count(CPU), after.count(CPU)) == (0, 1), said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_one_warning_a_job_with_its_launcher_its_ranks_and_their_workers(
+    children: Any, tmp_path: Path, name: str
+) -> None:
+    if name == "accel launch":
+        pytest.importorskip("accel_launch", reason="not run: package accel-launch")
+    program = tmp_path / "train.py"
+    program.write_text(JOB)
+    said = children.run(LAUNCHERS[name].format(program=str(program)))
+    assert (said.out + said.err).count("workers asked") == 2
+    assert (said.out + said.err).count(CPU) == 1, said.err
+
+
+def test_workers_leave_the_warning_to_the_process_that_started_them(children: Any, tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(JOB)
+    said = children.run(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    assert "workers asked" in said.out
+    assert said.err.count(CPU) == 1, said.err
+
+
+def test_no_warning_of_a_cpu_that_the_program_replaces(toy: Any) -> None:
+    said = toy.run(
+        """
+        import deepspeed
+        from accel_toy import Toy_Accelerator
+        deepspeed.accelerator.set_accelerator(Toy_Accelerator())
+        assert type(deepspeed.accelerator.get_accelerator()) is Toy_Accelerator
+        """,
+        TOY_PRIORITY="-5",
+    )
+    assert CPU not in said.err
+
+
+def test_a_runtime_that_aborts_is_the_last_that_was_named(toy: Any) -> None:
+    died = toy.attempt(
+        """
+        import accel_toy.driver, os
+        accel_toy.driver.device_count = os.abort
+        import accel_core
+        accel_core.get_accelerator()
+        """,
+        ACCEL_VERBOSE="1",
+    )
+    assert died.status == -6
+    named = [line for line in died.err.splitlines() if line.startswith("accel_core: about to ")]
+    assert named[-1].startswith("accel_core: about to import the runtime of toy (accel-toy ")
+    assert "Fatal Python error: Aborted" in died.err
+    assert "accel_toy/probe.py" in died.err
+
+
+# ------------------------------------------------------------------------------- deepspeed came first
+
+
+def test_deepspeed_s_own_choice_is_replaced_with_one_warning(toy: Any) -> None:
+    said = toy.run(
+        """
+        import deepspeed
+        from deepspeed.accelerator import get_accelerator as early
+        before = early()
+        import accel_toy
+        import accel_core
+        now = deepspeed.accelerator.get_accelerator()
+        assert now is early() is accel_core.get_accelerator() is not before
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert said.err.count("deepspeed was imported ahead of accel_core and uses its own CPU_Accelerator") == 1
+
+
+def test_what_a_program_has_set_at_deepspeed_s_door_stays(classic: Any) -> None:
+    said = classic.run(
+        """
+        from deepspeed.accelerator import get_accelerator, set_accelerator
+        from accel_classic.classic_accelerator import Classic_Accelerator
+        own = Classic_Accelerator()
+        set_accelerator(own)
+        import accel_core
+        assert accel_core.get_accelerator() is own is get_accelerator()
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert "ahead of accel_core" not in said.err

@@ -123,7 +123,7 @@ class Environment:
         )
         self.distribution("torch", version)
 
-    def deepspeed(self, version: str = "0.19.8") -> None:
+    def deepspeed(self, version: str) -> None:
         """A deepspeed that has an accelerator of its own, and nothing else."""
         self.module("deepspeed/__init__.py", "")
         self.module("deepspeed/accelerator/__init__.py", OWN_ACCELERATOR)
@@ -160,6 +160,13 @@ class Environment:
         """A pretend accel-cpu."""
         self.vendor("cpu", 0, devices=1)
 
+    def complete(self, deepspeed: str = "0.19.8") -> "Environment":
+        """Torch, deepspeed and the CPU."""
+        self.torch()
+        self.deepspeed(deepspeed)
+        self.cpu()
+        return self
+
     def python_module(self, name: str, **variables: str) -> Result:
         """A module of the site folder, run as a program."""
         return run(self.python, "-m", name, PYTHONPATH=str(self.site), **variables)
@@ -175,16 +182,18 @@ class Environment:
         patience = () if "--timeout" in arguments else ("--timeout", "60")
         return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **variables)
 
+    def start(self, *arguments: str, stdout: int, stderr: int, **variables: str) -> subprocess.Popen[bytes]:
+        """`accel …` in this environment, which a test watches; a terminal, if it has one, is 100 columns wide."""
+        environment = {**os.environ, "PYTHONPATH": str(self.site), "TERM": "xterm", "COLUMNS": "100"}
+        command = [self.python, "-m", "accel_core.cli", *arguments]
+        return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment | variables)
+
 
 def run(python: Path | str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    command = [str(python), *arguments]
     done = subprocess.run(
-        [str(python), *arguments],
-        env={**kept, **variables},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=cwd,
+        command, env={**kept, **variables}, capture_output=True, text=True, timeout=300, cwd=cwd
     )
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -216,10 +225,7 @@ def bare(bare_python: Path, tmp_path: Path) -> Environment:
 @pytest.fixture
 def healthy(bare: Environment) -> Environment:
     """accel-core with torch, deepspeed and the CPU."""
-    bare.torch()
-    bare.deepspeed()
-    bare.cpu()
-    return bare
+    return bare.complete()
 
 
 @pytest.fixture

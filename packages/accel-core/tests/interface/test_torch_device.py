@@ -1,13 +1,68 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What TorchDeviceAccelerator makes of a device module, beside what the conformance suite shows; all can change."""
+"""What TorchDeviceAccelerator makes of a device module, of several devices or one; traits, ops, core's variables."""
 
 import inspect
+import mmap
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 import accel_core
-from accel_core import DeepSpeedAccelerator, TorchDeviceAccelerator
+from accel_core import DeepSpeedAccelerator, env
+from accel_core.device import NoPinnedMemory, OneDeviceAccelerator, TorchDeviceAccelerator
+from accel_core.errors import InvalidDevice, InvalidEnvironment, InvalidOpTable, InvalidTraits
+from accel_core.interface import PinnedMemoryInterface
+from accel_core.op_builder import OpTable, names
+from accel_core.vendor import Feature, Trait
+
+
+class Device:
+    """As much of a device module with two cards as the tests call."""
+
+    current = 0
+
+    def current_device(self) -> int:
+        return self.current
+
+    def set_device(self, index: int) -> None:
+        self.current = index
+
+    def get_device_properties(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(total_memory=1000 + device)
+
+
+TABLE = OpTable(
+    "accel_core.op_builder",
+    {
+        "GoodBuilder": "toy_ops:GoodBuilder",
+        "GoneBuilder": "no_such_module:X",
+        "MisspeltBuilder": "no-dotted-name",
+    },
+)
+
+
+class Toy(TorchDeviceAccelerator):
+    """The least a vendor writes."""
+
+    def __init__(self, traits: Any = ()) -> None:
+        super().__init__("meta", collectives="gloo", ops=TABLE, traits=dict(traits), device_module=Device())  # type: ignore[arg-type]
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["TOY_VISIBLE_DEVICES"]
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return Toy()
+
+
+# --- beside what the conformance suite shows; all can change
 
 
 def test_total_memory_is_that_of_the_device_asked_for(toy: TorchDeviceAccelerator) -> None:
@@ -51,3 +106,232 @@ def test_device_index_of_none_changes_nothing(toy: TorchDeviceAccelerator) -> No
     with accel_core.using(toy), accel_core.device_index(None):
         toy.set_device(1)
     assert toy.current_device() == 1
+
+
+# --- whole pages of pinned memory, which an allocator gives that begins in the middle of one; simulated ones do not
+
+
+class Pieces(PinnedMemoryInterface):
+    """Cuts pinned memory out of larger pieces, as allocators with a cache do."""
+
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        piece = torch.empty(512 + tensor.nbytes, dtype=torch.uint8)[512:]
+        return piece.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def torch_is_pinned(self, tensor: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_whole_pages_are_cut_out_of_a_larger_piece(dtype: torch.dtype, size: int) -> None:
+    tensor = torch.arange(size).to(dtype).reshape(1, size)
+    pinned = Pieces().pin_memory(tensor, align_bytes=0)
+    assert pinned.data_ptr() % mmap.PAGESIZE == 0
+    assert torch.equal(pinned, tensor)
+    assert (pinned.dtype, pinned.shape) == (tensor.dtype, tensor.shape)
+
+
+# --- a type with one device a process
+
+#: Methods with the index of a device, and functions of the runtime that they call.
+METHODS = (
+    "current_stream", "default_stream", "memory_allocated", "max_memory_allocated", "memory_reserved",
+    "max_memory_reserved", "reset_peak_memory_stats", "memory_stats", "total_memory", "available_memory",
+    "synchronize", "get_rng_state", "set_rng_state",
+)  # fmt: skip
+
+
+class Runtime(ModuleType):
+    """The functions of a device module, which note the device that they were asked for."""
+
+    current = 0
+
+    def __init__(self) -> None:
+        super().__init__("runtime")
+        self.asked: list[tuple[Any, ...]] = []
+
+    def current_device(self) -> int:
+        return self.current
+
+    def set_rng_state(self, state: Any, *device: Any) -> None:
+        self.asked.append(device)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in (*METHODS, "mem_get_info"):
+            raise AttributeError(name)
+        return lambda *device: self.asked.append(device) or {"mem_get_info": (3, 4)}.get(name, 5)
+
+
+class One(OneDeviceAccelerator):
+    def __init__(self) -> None:
+        super().__init__("meta", collectives="gloo", ops=OpTable(__name__, {}), device_module=Runtime())
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["META_VISIBLE_DEVICES"]
+
+
+@pytest.fixture
+def one() -> One:
+    return One()
+
+
+@pytest.mark.parametrize("index", [None, 0, 3])
+def test_names_drop_the_index(one: One, index: int | None) -> None:
+    assert one.device(index) == torch.device("meta")
+    assert one.device_name(index) == "meta"
+    assert one.current_device_name() == "meta:0"
+
+
+def call(one: One, name: str, index: Any) -> None:
+    getattr(one, name)(*[torch.empty(0)] * (name == "set_rng_state"), index)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_runtime_is_asked_without_an_index(one: One, name: str) -> None:
+    for index in (None, 0, "meta", "meta:0", torch.device("meta"), torch.device("meta", 0)):
+        call(one, name, index)
+    assert set(one.device_module.asked) <= {(), (None,)}
+    assert one.device_module.asked
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("index", [1, "meta:1", torch.device("meta", 1)], ids=str)
+def test_another_index_is_refused_before_the_runtime_is_asked(one: One, name: str, index: Any) -> None:
+    with pytest.raises(InvalidDevice, match="index 1") as caught:
+        call(one, name, index)
+    assert isinstance(caught.value, RuntimeError)
+    assert one.device_module.asked == []
+
+
+def test_the_current_device_may_have_another_index(one: One) -> None:
+    one.device_module.current = 2
+    assert one.memory_allocated(2) == 5
+    with pytest.raises(InvalidDevice, match="index 0"):
+        one.memory_allocated(0)
+
+
+def test_memory_is_what_the_runtime_reports(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (one.available_memory(), one.total_memory()) == (3, 4)
+    monkeypatch.setattr(one.device_module, "memory_reserved", lambda: 7, raising=False)
+    assert one.available_memory() == 3 + 7 - 5, "the allocator holds two bytes that no tensor uses"
+
+
+def test_pinning_where_nothing_is_locked_gives_the_tensor_itself() -> None:
+    bare, tensor = type("Bare", (NoPinnedMemory, One), {})(), torch.ones(2, 2)
+    assert bare.pin_memory(tensor) is bare.pin_memory(tensor, align_bytes=0) is tensor
+
+
+# --- traits name features and ops; a key that names neither is refused when the accelerator is constructed
+
+TRAIT = Trait.unsupported("the card lacks it")
+
+
+@pytest.mark.parametrize("key", [*Feature, *names.UPSTREAM, *names.ONE_DEVICE, "GoodBuilder"], ids=str)
+def test_every_feature_and_every_builder_can_be_declared_missing(key: str) -> None:
+    assert Toy({key: TRAIT}).traits[str(key)] is TRAIT
+
+
+def test_a_feature_and_its_plain_key_are_the_same_trait() -> None:
+    traits = Toy({Feature.STREAMS: TRAIT, "events": TRAIT}).traits
+    assert traits[Feature.EVENTS] is traits["streams"] is TRAIT
+    assert {type(key) for key in traits} == {str}
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("stream", "streams"), ("FusedAdam", "FusedAdamBuilder"), ("pinned-memory", "pinned_memory")],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_valid_ones(key: str, nearest: str) -> None:
+    with pytest.raises(InvalidTraits) as error:
+        Toy({"graphs": TRAIT, key: TRAIT})
+    assert repr(key) in error.value.found
+    assert "'graphs'" not in error.value.found
+    assert nearest in error.value.expected
+
+
+def test_an_unknown_key_near_to_nothing_is_refused_without_advice_that_misleads() -> None:
+    with pytest.raises(InvalidTraits) as error:
+        Toy({"qqqqqqqqqqqq": TRAIT})
+    assert "nearest" not in error.value.expected
+
+
+@pytest.mark.parametrize("value", ["no streams", None, Trait], ids=repr)
+def test_a_value_that_is_no_trait_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidTraits, match="streams: "):
+        Toy({"streams": value})
+
+
+def test_every_feature_has_a_key_in_lower_case_and_a_sentence() -> None:
+    for feature in Feature:
+        assert feature.value == feature.name.lower() == f"{feature}"
+        assert feature.sentence.endswith(".")
+
+
+# --- ops: builders are imported when asked for, and a missing op says why
+
+
+def test_an_op_in_the_table_is_imported_when_it_is_asked_for(
+    toy: TorchDeviceAccelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy_ops.py").write_text("class GoodBuilder:\n    NAME = 'good'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = toy.get_op_builder(class_name="GoodBuilder")
+    monkeypatch.delitem(sys.modules, "toy_ops")
+    assert kind.NAME == "good"
+    assert type(toy.create_op_builder(class_name="GoodBuilder")).NAME == "good"
+
+
+def test_a_missing_op_has_the_reason_of_its_trait() -> None:
+    assert TRAIT.reason in Toy({"FusedLambBuilder": TRAIT}).create_op_builder("FusedLambBuilder").reason
+
+
+def test_a_missing_op_without_a_trait_is_answered_too(toy: TorchDeviceAccelerator) -> None:
+    assert toy.get_op_builder("NobodyBuilder") is toy.get_op_builder("NobodyBuilder")
+    assert "NobodyBuilder" in toy.create_op_builder("NobodyBuilder").reason
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("GoneBuilder", "no_such_module"), ("MisspeltBuilder", "no-dotted-name")]
+)
+def test_a_table_that_names_nothing_importable_is_an_error_of_its_own(
+    toy: TorchDeviceAccelerator, name: str, target: str
+) -> None:
+    with pytest.raises(InvalidOpTable, match=target):
+        toy.create_op_builder(name)
+
+
+# --- environment variables have one place
+
+SOURCES = Path(env.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("values", "on"), [(("1", "true", "YES", " on "), True), (("", "0", "False", "no", "off"), False)]
+)
+def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], on: bool) -> None:
+    for value in values:
+        monkeypatch.setenv("ACCEL_STRICT", value)
+        assert env.STRICT.on() is on
+
+
+def test_a_switch_with_another_value_is_an_error_rather_than_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_STRICT", "maybe")
+    with pytest.raises(InvalidEnvironment, match="ACCEL_STRICT='maybe'"):
+        env.STRICT.on()
+
+
+def test_a_list_forgives_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SKIP", " npu, ,mlu ")
+    assert env.SKIP.names() == ("npu", "mlu")
+
+
+def test_no_other_module_of_core_reads_a_variable_of_ours() -> None:
+    readers = [
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        # activate.py looks whether one is set before it loads env, which every `import torch` would pay for.
+        if path.name not in ("env.py", "activate.py")
+        and re.search(r"""environ[^\n]*["'](ACCEL_|DS_ACCELERATOR)""", path.read_text())
+    ]
+    assert readers == []

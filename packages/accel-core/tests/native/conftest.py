@@ -2,23 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small library, a cache folder of the test's own, and compilers as machines have them."""
 
-import os
+import ctypes
 import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from accel_core.native import Source
 
-sys.path.insert(0, str(Path(__file__).parent))
-import users
-from users import Scene
+#: A program that builds the library of the sources in a folder, and prints its path.
+BUILD = """
+import sys
+from pathlib import Path
+from accel_core.native import Source, build
+print(build.library(Source("tiny", units=(Path(sys.argv[1]) / "answer.cpp",), folders=(Path(sys.argv[1]),))))
+"""
 
 
-@pytest.fixture
+def answer(path: Path) -> int:
+    """What the library says; loads it."""
+    return int(ctypes.CDLL(str(path)).answer())
+
+
+@pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(folder))
@@ -49,16 +56,3 @@ def compiler_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         return program
 
     return put
-
-
-@pytest.fixture
-def scene(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """A victim and an attacker: root's tests only. Fails if the attacker's code has run."""
-    if sys.platform != "linux" or os.getuid() != 0:
-        pytest.skip("not run: root (acts as two other users)")
-    root = Path(tempfile.mkdtemp(prefix="planting-", dir="/tmp"))
-    made = users.scene(source, root)
-    monkeypatch.setenv("ACCEL_CACHE_DIR", str(made.cache))
-    yield made
-    assert not made.mark.exists(), "the attacker's code has run"
-    shutil.rmtree(root)

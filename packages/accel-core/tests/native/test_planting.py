@@ -1,19 +1,105 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Another user plants a library where the cache would find it, or attacks while it is built: it is never loaded."""
+"""Another user plants a library where the cache would find it, or attacks while it is built: it is never loaded.
+
+Root runs this, as two users. A user needs no account, only a number.
+"""
 
 import ctypes
+import hashlib
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from users import ATTACKER, VICTIM, Scene, folder
 
 from accel_core.errors import CacheUnusable
-from accel_core.native import build, trust
+from accel_core.native import Source, build, compiler, trust
 from shared.children import as_user
+
+#: The one whose process loads a library, and the one who wants code of his own in it.
+VICTIM, ATTACKER = 65534, 54321
+#: Its constructor runs when it is loaded, before any of its functions is looked up.
+_EVIL = """#include <fcntl.h>
+__attribute__((constructor)) static void run() { open("MARK", O_CREAT | O_WRONLY, 0666); }
+extern "C" int answer() { return 666; }
+"""
+
+
+def folder(path: Path, owner: int, mode: int) -> Path:
+    """Make a folder of that user, with exactly these permissions."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+    return path
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cache of the victim's, and what the attacker has at hand."""
+
+    root: Path
+    source: Source
+    evil: bytes
+    mark: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "home" / "cache"
+
+    @property
+    def home(self) -> Path:
+        """The folder of the library."""
+        return self.cache / self.source.key()
+
+    def name(self, content: bytes) -> str:
+        """What a whole library with this content is called."""
+        stem = f"{self.source.name}-{compiler.identity(compiler.find())}"
+        return f"{stem}-{hashlib.sha256(content).hexdigest()[:32]}.so"
+
+    def plant(self, where: Path, owner: int = ATTACKER, mode: int = 0o755) -> Path:
+        path = where / self.name(self.evil)
+        path.write_bytes(self.evil)
+        path.chmod(mode)
+        os.chown(path, owner, owner)
+        return path
+
+    def load(self, user: int = VICTIM) -> str:
+        """Let a user build and load, as a process of his does."""
+
+        def attempt() -> str:
+            try:
+                path = build.library(self.source)
+                return str(build.load(path, ctypes.CDLL).answer())
+            except CacheUnusable as error:
+                return str(error)
+
+        return as_user(user, attempt)
+
+
+@pytest.fixture
+def scene(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """The folders of both, and the attacker's library: root's tests only. Fails if the attacker's code has run."""
+    if sys.platform != "linux" or os.getuid() != 0:
+        pytest.skip("not run: root (acts as two other users)")
+    root = Path(tempfile.mkdtemp(prefix="planting-", dir="/tmp"))
+    root.chmod(0o755)
+    marks = folder(root / "marks", 0, 0o777)
+    csrc = shutil.copytree(source.folders[0], root / "csrc")
+    (root / "evil.cpp").write_text(_EVIL.replace("MARK", str(marks / "mark")))
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", root / "evil.so", root / "evil.cpp"], check=True)
+    folder(root / "home", VICTIM, 0o755)
+    own = Source(source.name, (csrc / "answer.cpp",), (csrc,))
+    made = Scene(root, own, (root / "evil.so").read_bytes(), marks / "mark")
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(made.cache))
+    yield made
+    assert not made.mark.exists(), "the attacker's code has run"
+    shutil.rmtree(root)
 
 
 def test_the_attack_works_where_nothing_is_checked(scene: Scene) -> None:
@@ -23,40 +109,32 @@ def test_the_attack_works_where_nothing_is_checked(scene: Scene) -> None:
     scene.mark.unlink()
 
 
-def test_the_victim_s_own_cache_serves(scene: Scene) -> None:
-    assert scene.load() == scene.load() == "42"
+Mode = tuple[int, int]
 
 
-def _folder_of_another(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    folder(scene.home, ATTACKER, 0o755)
-    scene.plant(scene.home)
+def planting(
+    parent: Mode | None = None,
+    cache: Mode = (VICTIM, 0o755),
+    home: Mode = (VICTIM, 0o700),
+    file: Mode = (ATTACKER, 0o755),
+) -> Callable[[Scene], None]:
+    """Plant a library: owners and modes of it, of its folder, of the cache, and of the folder above that."""
+
+    def attack(scene: Scene) -> None:
+        if parent:
+            folder(scene.cache.parent, *parent)
+        folder(scene.cache, *cache)
+        scene.plant(folder(scene.home, *home), *file)
+
+    return attack
 
 
-def _folder_that_all_write(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o755)
-    folder(scene.home, VICTIM, 0o777)
-    scene.plant(scene.home)
-
-
-def _folder_that_a_group_writes(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o755)
-    folder(scene.home, VICTIM, 0o770)
+def folder_that_a_group_writes(scene: Scene) -> None:
+    planting(home=(VICTIM, 0o770))(scene)
     os.chown(scene.home, VICTIM, ATTACKER)
-    scene.plant(scene.home)
 
 
-def _folder_closed_after_the_planting(scene: Scene) -> None:
-    _folder_that_all_write(scene)
-    scene.home.chmod(0o700)
-
-
-def _sticky_folder(scene: Scene) -> None:
-    _folder_that_all_write(scene)
-    scene.home.chmod(0o1777)
-
-
-def _link_to_a_file(scene: Scene) -> None:
+def link_to_a_file(scene: Scene) -> None:
     folder(scene.cache, VICTIM, 0o700)
     folder(scene.home, VICTIM, 0o700)
     evil = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755))
@@ -65,19 +143,13 @@ def _link_to_a_file(scene: Scene) -> None:
     os.chown(link, VICTIM, VICTIM, follow_symlinks=False)
 
 
-def _link_to_a_folder(scene: Scene) -> None:
+def link_to_a_folder(scene: Scene) -> None:
     folder(scene.cache, VICTIM, 0o700)
     evil = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755))
     scene.home.symlink_to(evil.parent)
 
 
-def _cache_in_a_sticky_folder_taken_first(scene: Scene) -> None:
-    folder(scene.cache.parent, 0, 0o1777)
-    folder(scene.cache, ATTACKER, 0o755)
-    scene.plant(folder(scene.home, ATTACKER, 0o755))
-
-
-def _link_in_a_sticky_folder(scene: Scene) -> None:
+def link_in_a_sticky_folder(scene: Scene) -> None:
     folder(scene.cache.parent, 0, 0o1777)
     away = folder(scene.root / "attacker", ATTACKER, 0o755)
     scene.plant(folder(away / scene.home.name, ATTACKER, 0o755))
@@ -85,50 +157,39 @@ def _link_in_a_sticky_folder(scene: Scene) -> None:
     os.chown(scene.cache, ATTACKER, ATTACKER, follow_symlinks=False)
 
 
-def _parent_that_all_write(scene: Scene) -> None:
-    folder(scene.cache.parent, VICTIM, 0o777)
-    folder(scene.cache, ATTACKER, 0o755)
-    scene.plant(folder(scene.home, ATTACKER, 0o755))
-
-
-def _parent_of_another(scene: Scene) -> None:
-    folder(scene.cache.parent, ATTACKER, 0o755)
-    folder(scene.cache, VICTIM, 0o755)
-    scene.plant(folder(scene.home, VICTIM, 0o755))
-
-
-def _file_of_another(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    scene.plant(folder(scene.home, VICTIM, 0o700))
-
-
-def _file_that_all_write(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    scene.plant(folder(scene.home, VICTIM, 0o700), VICTIM, 0o777)
-
-
-def _hard_link(scene: Scene) -> None:
+def hard_link(scene: Scene) -> None:
     folder(scene.cache, VICTIM, 0o700)
     away = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755), VICTIM)
     os.link(away, folder(scene.home, VICTIM, 0o700) / away.name)
 
 
-def _named_pipe(scene: Scene) -> None:
+def named_pipe(scene: Scene) -> None:
     folder(scene.cache, VICTIM, 0o700)
     pipe = folder(scene.home, VICTIM, 0o700) / scene.name(scene.evil)
     os.mkfifo(pipe)
     os.chown(pipe, VICTIM, VICTIM)
 
 
-ATTACKS = [
-    _folder_of_another, _folder_that_all_write, _folder_that_a_group_writes, _folder_closed_after_the_planting,
-    _sticky_folder, _link_to_a_file, _link_to_a_folder, _cache_in_a_sticky_folder_taken_first,
-    _link_in_a_sticky_folder, _parent_that_all_write, _parent_of_another, _file_of_another, _file_that_all_write,
-    _hard_link, _named_pipe,
-]  # fmt: skip
+THEIRS = (ATTACKER, 0o755)
+ATTACKS = {
+    "folder of another": planting(home=THEIRS),
+    "folder that all write": planting(home=(VICTIM, 0o777)),
+    "folder that a group writes": folder_that_a_group_writes,
+    "sticky folder": planting(home=(VICTIM, 0o1777)),
+    "link to a file": link_to_a_file,
+    "link to a folder": link_to_a_folder,
+    "cache in a sticky folder, taken first": planting((0, 0o1777), THEIRS, THEIRS),
+    "link in a sticky folder": link_in_a_sticky_folder,
+    "parent that all write": planting((VICTIM, 0o777), THEIRS, THEIRS),
+    "parent of another": planting(THEIRS, home=(VICTIM, 0o755)),
+    "file of another": planting(),  # or its folder was open before
+    "file that all write": planting(file=(VICTIM, 0o777)),
+    "hard link": hard_link,
+    "named pipe": named_pipe,
+}
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.strip("_"))
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("compiler_there", [True, False], ids=["with a compiler", "without one"])
 def test_a_planted_library_is_refused_by_name(
     scene: Scene, attack: Callable[[Scene], None], compiler_there: bool, monkeypatch: pytest.MonkeyPatch
@@ -141,9 +202,9 @@ def test_a_planted_library_is_refused_by_name(
     assert str(scene.root) in said
 
 
-@pytest.mark.parametrize("attack", [_file_of_another, _folder_of_another, _hard_link])
-def test_root_loads_nothing_of_a_user_s(scene: Scene, attack: Callable[[Scene], None]) -> None:
-    attack(scene)
+@pytest.mark.parametrize("attack", ["file of another", "folder of another", "hard link"])
+def test_root_loads_nothing_of_a_user_s(scene: Scene, attack: str) -> None:
+    ATTACKS[attack](scene)
     assert "[ACC-404]" in scene.load(user=0)
 
 
@@ -176,7 +237,7 @@ def test_a_careless_umask_opens_nothing(scene: Scene, umask: int) -> None:
     assert scene.load() == "42"
 
 
-# --- attacks while a library is looked up, built and loaded, and on folders around it. Root runs this, as two users
+# --- attacks while a library is looked up, built and loaded, and on folders around it
 
 
 def test_who_has_the_file_open_for_writing_changes_nothing(scene: Scene) -> None:

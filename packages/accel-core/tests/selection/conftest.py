@@ -54,6 +54,8 @@ class Fake_Accelerator(TorchDeviceAccelerator):
     def visible_devices_envs(self):
         return ["FAKE_VISIBLE_DEVICES"]
 """
+#: By which a process is another than the first of its machine.
+RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 class Machine:
@@ -62,8 +64,8 @@ class Machine:
     site: a folder on sys.path in which packages are installed.
     """
 
-    def __init__(self, site: Path) -> None:
-        self.site = site
+    def __init__(self, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.site, self._monkeypatch = site, monkeypatch
 
     def install(
         self,
@@ -104,15 +106,21 @@ class Machine:
         (info / "entry_points.txt").write_text(f"[accel.vendors]\n{entry}\n")
         importlib.invalidate_caches()
 
-    def select(self) -> Any:
-        """`get_accelerator()`, after which nothing but the accelerator is different."""
+    def select(self, **variables: str) -> Any:
+        """`get_accelerator()`, after which nothing but the accelerator is different.
+
+        Variables are set before, and a choice that was made without them is cleared.
+        """
+        for name, value in variables.items():
+            self._monkeypatch.setenv(name, value)
+            self.forget()
         with nothing_changed():
             return CURRENT.get()
 
-    def refused(self, kind: type[errors.AccelError]) -> errors.AccelError:
+    def refused(self, kind: type[errors.AccelError], **variables: str) -> errors.AccelError:
         """The error with which `get_accelerator()` refuses, checked to be a whole one of this kind."""
         with pytest.raises(errors.AccelError) as caught:
-            self.select()
+            self.select(**variables)
         assert type(caught.value) is kind
         return whole(caught.value)
 
@@ -185,14 +193,14 @@ def machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, state_restored: None
 ) -> Iterator[Machine]:
     """A machine with an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
-    for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP"):
+    for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP", *RANKS):
         monkeypatch.delenv(variable, raising=False)
     site, folder, root = tmp_path / "site", tmp_path / "work", tmp_path / "root"
     for path in (site, folder, root):
         path.mkdir()
     monkeypatch.setenv("ACCEL_SYSROOT", str(root))
     monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: None)
-    machine = Machine(site)
+    machine = Machine(site, monkeypatch)
     # A distribution's name is found once: these hide the vendors of the environment that the tests run in.
     for point in importlib.metadata.entry_points(group="accel.vendors"):
         if point.dist is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What users write into DS_ACCELERATOR and the ACCEL_* variables, what they read for a slip, and that advice works."""
+"""What users write into DS_ACCELERATOR and the ACCEL_* variables, what they read for it, and that advice works."""
 
 import importlib
 import importlib.metadata
@@ -8,14 +8,20 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 import accel_core
-from accel_core import cascade
+from accel_core import cascade, vendor
+from accel_core.api import CURRENT
 from accel_core.errors import (
+    AcceleratorBroken,
     AcceleratorUnavailable,
     AccelError,
     AmbiguousAccelerator,
@@ -41,12 +47,9 @@ _NO_RUNTIME = "return Evidence(False, None, 'its runtime is not installed')"
 
 
 @pytest.mark.parametrize("value", ["gpu", " npu", "npu,cuda", "xpu (native)", "None"])
-def test_unknown_name_is_refused_with_the_valid_ones(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_unknown_name_is_refused_with_the_valid_ones(machine: Any, value: str) -> None:
     machine.install("toy", priority=750)
-    monkeypatch.setenv("DS_ACCELERATOR", value)
-    error = machine.refused(UnknownAccelerator)
+    error = machine.refused(UnknownAccelerator, DS_ACCELERATOR=value)
     assert isinstance(error, ValueError)
     assert repr(value) in error.found
     for valid in (*cascade.SUPPORTED_ACCELERATOR_LIST, "toy"):
@@ -62,11 +65,8 @@ def test_unknown_name_is_refused_with_the_valid_ones(
         *((value, "one of these") for value in ("gpu", "nvidia", "tpu")),  # no guess
     ],
 )
-def test_misspelt_name_is_refused_with_the_nearest_one(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, value: str, near: str
-) -> None:
-    monkeypatch.setenv("DS_ACCELERATOR", value)
-    assert machine.refused(UnknownAccelerator).do.endswith(f"or set it to {near}")
+def test_misspelt_name_is_refused_with_the_nearest_one(machine: Any, value: str, near: str) -> None:
+    assert machine.refused(UnknownAccelerator, DS_ACCELERATOR=value).do.endswith(f"or set it to {near}")
 
 
 @pytest.mark.parametrize("key", REQUIRES)
@@ -77,8 +77,7 @@ def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_inst
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setattr("torch.version.hip", None)
     monkeypatch.setattr("torch.version.xpu", None)
-    monkeypatch.setenv("DS_ACCELERATOR", key)
-    error = machine.refused(AcceleratorUnavailable)
+    error = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR=key)
     assert isinstance(error, ValueError)
     assert error.what == f"DS_ACCELERATOR={key} cannot be served: {REQUIRES[key]}"
     assert f"pip install ./packages/accel-{key.partition('.')[0]} " in error.do
@@ -86,11 +85,10 @@ def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_inst
 
 @pytest.mark.parametrize("key", ["npu", "hpu", "mlu", "sdaa"])
 def test_known_name_whose_runtime_is_missing_is_refused_with_the_runtime_to_install(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, key: str
+    machine: Any, key: str
 ) -> None:
     machine.install(key, evidence=_NO_RUNTIME)
-    monkeypatch.setenv("DS_ACCELERATOR", key)
-    error = machine.refused(AcceleratorUnavailable)
+    error = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR=key)
     assert REQUIRES[key] in error.what
     assert "its runtime is not installed" in error.found
     assert error.do.startswith(f"install {REQUIRES[key].partition(' requires ')[2]}")
@@ -101,23 +99,22 @@ _PIP = "install='pip install their-torch=={release} torch=={torch}'"
 
 @pytest.mark.parametrize("hardware", [True, None, False])
 def test_missing_runtime_is_installed_as_the_record_says_or_not_at_all_without_a_device(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, hardware: bool | None
+    machine: Any, hardware: bool | None
 ) -> None:
     machine.install("npu", evidence=f"return Evidence(False, {hardware}, 'nothing')", record=_PIP)
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
     version = importlib.metadata.version("torch")
     command = f"pip install their-torch=={version.partition('+')[0]} torch=={version}"
-    first, second = machine.refused(AcceleratorUnavailable).do.splitlines()
+    first, second = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR="npu").do.splitlines()
     assert command in (second if hardware is False else first)
     assert "unset DS_ACCELERATOR" in (first if hardware is False else second)
 
 
-def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(machine: Any) -> None:
     machine.install("toy", priority=750, evidence=_NO_RUNTIME)
-    monkeypatch.setenv("DS_ACCELERATOR", "toy")
-    assert "Fake_Accelerator requires torch_toy" in machine.refused(AcceleratorUnavailable).what
+    assert (
+        "Fake_Accelerator requires torch_toy"
+        in machine.refused(AcceleratorUnavailable, DS_ACCELERATOR="toy").what
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,29 +126,23 @@ def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(
     ids=["by evidence", "by its runtime"],
 )
 def test_login_node_gets_what_it_asks_for_with_one_warning(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: dict[str, str]
+    machine: Any, caplog: pytest.LogCaptureFixture, how: dict[str, str]
 ) -> None:
     machine.install("npu", **how)
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    monkeypatch.setenv("ACCEL_STRICT", "1")
-    assert machine.select().device_name() == "npu"
+    assert machine.select(DS_ACCELERATOR="npu", ACCEL_STRICT="1").device_name() == "npu"
     (warning,) = caplog.messages
     assert warning.startswith("DS_ACCELERATOR=npu is chosen though no device is present: no device file. ")
     assert "init_distributed" in warning
     assert "DS_ACCELERATOR=cpu" in warning
 
 
-def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(machine: Any) -> None:
     machine.install("npu")
     machine.install("toy", priority=cascade.priority("npu"))
     error = machine.refused(AmbiguousAccelerator)
     assert "accel-npu" in error.found
     assert "accel-toy" in error.found
-    machine.forget()
-    monkeypatch.setenv("DS_ACCELERATOR", "toy")
-    assert machine.select().device_name() == "toy"
+    assert machine.select(DS_ACCELERATOR="toy").device_name() == "toy"
 
 
 def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine: Any) -> None:
@@ -304,3 +295,148 @@ def test_any_other_import_that_fails_is_left_as_it_is(machine: Any) -> None:
     package(machine, "import torch_newer\n")
     with pytest.raises(ModuleNotFoundError, match="torch_newer"):
         from accel_newer import New  # noqa: F401
+
+
+# --- who is warned, when, and what a process says that may not live to say more
+
+CPU = "Setting accelerator to CPU"
+RANKS = {
+    "no launcher": ({}, True),
+    "local rank 0": ({"RANK": "8", "LOCAL_RANK": "0"}, True),
+    "local rank 1": ({"RANK": "8", "LOCAL_RANK": "1"}, False),
+    "rank 3, no local rank": ({"RANK": "3"}, False),
+    "Open MPI's local rank 1": ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, False),
+    "no number": ({"LOCAL_RANK": "first"}, True),
+}
+
+
+@pytest.mark.parametrize(("variables", "warns"), RANKS.values(), ids=RANKS)
+def test_one_process_of_a_machine_warns_and_the_others_log_it_for_debugging(
+    machine: Any, caplog: Any, variables: dict[str, str], warns: bool
+) -> None:
+    with caplog.at_level("DEBUG", "accel_core"):
+        machine.select(**variables)
+    (record,) = [record for record in caplog.records if CPU in record.message]
+    assert record.levelname == ("WARNING" if warns else "DEBUG")
+
+
+def test_a_runtime_that_was_not_tested_is_used_with_one_warning(machine: Any, caplog: Any) -> None:
+    machine.install(
+        "npu", evidence="return Evidence(True, True, 'it is there', 'torch_npu 9 was not tested')"
+    )
+    assert machine.select() is machine.select()
+    (warning,) = caplog.messages
+    assert warning.startswith("torch_npu 9 was not tested. If something fails")
+
+
+def test_a_choice_that_was_covered_for_a_while_warns_when_it_is_used_at_last(
+    machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
+    machine.select()
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
+    with accel_core.using(accelerator):
+        machine.select()
+        assert caplog.messages == []
+    machine.select()
+    assert len(caplog.messages) == 1
+
+
+def test_each_package_is_named_on_stderr_before_it_is_imported(machine: Any, capfd: Any) -> None:
+    spoken = "import sys; sys.stderr.write('{}\\n'); "
+    machine.install("npu", confirm=spoken.format("runtime imported") + "raise OSError('no driver')")
+    machine.select(ACCEL_VERBOSE="1")
+    lines = capfd.readouterr().err.splitlines()
+    imported = lines.index("runtime imported")
+    assert lines[imported - 1] == "accel_core: about to import the runtime of npu (accel-npu 1.2)"
+    assert lines[-1] == "accel_core: about to import and construct the accelerator of cpu"
+    assert "accel_core: about to import fake_accel_npu.vendor, the vendor record of accel-npu" in lines
+
+
+def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(
+    machine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("npu", "mlu", "sdaa"):
+        machine.install(key, evidence="return Evidence(False, False, 'its runtime is not installed')")
+    machine.select()
+    (warning,) = caplog.messages
+    assert "(npu, sdaa, mlu)" in warning.splitlines()[0]
+    assert len(warning.splitlines()) == 2
+    assert str(accel_core.explain()).splitlines()[1:] == ["  neither runtime nor device: npu, sdaa, mlu"]
+
+
+@pytest.mark.parametrize(
+    "evidence", ["(False, True, 'no runtime for the card')", "(True, False, 'no card for the runtime')"]
+)
+def test_a_runtime_or_a_device_alone_is_reported_with_its_reason(
+    machine: Any, caplog: pytest.LogCaptureFixture, evidence: str
+) -> None:
+    machine.install("npu", evidence=f"return Evidence{evidence}")
+    machine.install("mlu", evidence="return Evidence(False, None, 'its runtime is not installed')")
+    machine.select()
+    (warning,) = caplog.messages
+    assert warning.splitlines()[1].startswith("npu: absent: no ")
+    assert warning.splitlines()[2] == "neither runtime nor device: mlu"
+
+
+# --- a core and a vendor package with different interface numbers: in a run, and for pip
+
+NOW = vendor.INTERFACE_VERSION
+NEXT, LATER = NOW + 1, NOW + 2
+#: The release that takes a package of NOW no more.
+ENDS = re.escape(vendor.release(LATER))
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """`core(NEXT)` makes this core one of that number, which has an adapter for the one before."""
+
+    def become(number: int) -> None:
+        change = vendor.Change(
+            "priorities count in tens", lambda old: replace(old, priority=10 * old.priority)
+        )
+        monkeypatch.setattr(vendor, "INTERFACE_VERSION", number)
+        monkeypatch.setattr(vendor, "CHANGES", {} if number == NOW else {number: change})
+
+    return become
+
+
+def test_a_package_of_the_number_before_is_adapted_and_told_when_that_ends(
+    machine: Any, core: Callable[[int], None]
+) -> None:
+    machine.install("toy", priority=50)
+    core(NEXT)
+    said = f"it is written for interface {NOW}, which accel-core takes until {ENDS}; .* count in tens"
+    with pytest.warns(DeprecationWarning, match=f"accel-toy: {said}"):
+        assert machine.select().device_name() == "toy"
+    assert machine.candidate("toy").priority == 500
+    assert re.fullmatch(said, machine.candidate("toy").deprecated)
+
+
+def test_a_package_two_numbers_behind_is_refused_with_both_sides(
+    machine: Any, core: Callable[[int], None]
+) -> None:
+    machine.install("toy", priority=50)
+    core(LATER)
+    found = machine.refused(AcceleratorBroken, DS_ACCELERATOR="toy").found
+    assert "ACC-102" in found
+    assert re.search(rf"interface {NOW}; accel-core \S+ has interface {LATER} and takes {NEXT}", found)
+
+
+def test_a_name_that_moved_is_found_and_says_until_when(core: Callable[[int], None]) -> None:
+    core(NEXT)
+    old = vendor.deprecated_names("accel_core.vendor", {"evidence": "accel_core.vendor:runtime_evidence"})
+    said = (
+        f"vendor.evidence is accel_core.vendor.runtime_evidence since interface {NEXT}; .* accel-core {ENDS}"
+    )
+    with pytest.warns(DeprecationWarning, match=said):
+        assert old("evidence") is vendor.runtime_evidence
+    with pytest.raises(AttributeError):
+        old("runtime_evidence")
+
+
+def test_a_package_requires_the_cores_that_take_it(core: Callable[[int], None]) -> None:
+    for number, package in product((NOW, NEXT, LATER), (NOW, NEXT)):
+        core(number)
+        admitted = Requirement(vendor.core_requirement(package)).specifier.contains(vendor.release(number))
+        assert admitted == (package in vendor.supported_interfaces()), (number, package)

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Vendors whose record, probe, runtime or accelerator fails: broken, never absent, and detection goes on."""
+"""Vendors of which something fails: they are broken, never absent; detection goes on, and the device is kept."""
 
 import importlib.metadata
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,21 +65,19 @@ def test_the_fall_back_to_the_cpu_names_it(machine: Any, caplog: pytest.LogCaptu
 
 
 @each_part
-def test_strict_refuses_to_run_beside_it(machine: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_strict_refuses_to_run_beside_it(machine: Any, part: str) -> None:
     machine.install("npu", **{part: FAILURES["OSError"]})
     machine.install("mlu")
-    monkeypatch.setenv("ACCEL_STRICT", "1")
-    error = machine.refused(StrictSelection)
+    error = machine.refused(StrictSelection, ACCEL_STRICT="1")
     assert error.what == "ACCEL_STRICT=1 refuses mlu beside broken ones"
     assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
 
 
 @each_part
-def test_asking_for_it_gives_its_failure(machine: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_asking_for_it_gives_its_failure(machine: Any, part: str) -> None:
     machine.install("npu", **{part: FAILURES["OSError"]})
     machine.install("mlu", confirm="raise AssertionError('nobody asked for mlu')")
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    error = machine.refused(AcceleratorBroken)
+    error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
     assert isinstance(error, ValueError)
     assert error.what == "DS_ACCELERATOR=npu cannot be served: NPU_Accelerator requires torch_npu"
     assert "OSError: libfoo.so.1: undefined symbol" in error.found
@@ -90,18 +89,33 @@ def test_asking_for_it_gives_its_failure(machine: Any, monkeypatch: pytest.Monke
 # -------------------------------------------------------------------------------------------- records
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("VENDOR = None", "NoneType"),
-        ("VENDOR = dict(key='npu')", "dict"),
-        ("from accel_core.vendor import Vendor as VENDOR", "type"),
-    ],
-)
-def test_entry_point_that_is_not_a_vendor_is_named_with_its_type(machine: Any, text: str, kind: str) -> None:
-    machine.install("npu", vendor=text)
+#: A part of the package that is not what it has to be, by its text, and what is said of it.
+NO_SUCH_PART = [
+    ({"vendor": "VENDOR = None"}, "fake_accel_npu.vendor:VENDOR is a NoneType"),
+    ({"vendor": "VENDOR = dict(key='npu')"}, "fake_accel_npu.vendor:VENDOR is a dict"),
+    ({"vendor": "from accel_core.vendor import Vendor as VENDOR"}, "fake_accel_npu.vendor:VENDOR is a type"),
+    ({"confirm": "return None"}, ""),
+    ({"confirm": "return Confirmation('two', 'counts two')"}, ""),
+    ({"confirm": "return 2"}, ""),
+    (
+        {"confirm": "import accel_core; return accel_core.get_accelerator()"},
+        "while the accelerator was being selected",
+    ),
+    ({"accelerator": ""}, "has no attribute 'Fake_Accelerator'"),
+    ({"accelerator": "import torch_npu_of_another_world"}, "ModuleNotFoundError"),
+    ({"accelerator": "def ("}, "SyntaxError"),
+    ({"accelerator": "class Fake_Accelerator: pass"}, "not an accelerator"),
+    ({"accelerator": "def Fake_Accelerator(): return None"}, "not an accelerator"),
+    ({"accelerator": "Fake_Accelerator = 7"}, "not callable"),
+]
+
+
+@pytest.mark.parametrize(("part", "said"), NO_SUCH_PART, ids=[str(part) for part, _ in NO_SUCH_PART])
+def test_a_part_that_is_none_is_broken_and_said_to_be(machine: Any, part: dict[str, str], said: str) -> None:
+    machine.install("npu", **part)
     assert machine.select().device_name() == "cpu"
-    assert f"fake_accel_npu.vendor:VENDOR is a {kind}" in machine.candidate("npu").reason
+    assert machine.candidate("npu").state is State.BROKEN
+    assert said in machine.candidate("npu").reason
 
 
 @pytest.mark.parametrize("slip", ["priority='high'", "priority=None", "key=''", "key=None"])
@@ -149,9 +163,7 @@ OTHER_INTERFACES = {
 
 
 @pytest.mark.parametrize("case", OTHER_INTERFACES)
-def test_vendor_of_another_interface_is_named_with_both_sides(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_vendor_of_another_interface_is_named_with_both_sides(machine: Any, case: str) -> None:
     vendor, written_for = OTHER_INTERFACES[case]
     machine.install("npu", vendor=vendor.replace("{", "{{").replace("}", "}}"))
     machine.install("mlu")
@@ -161,9 +173,7 @@ def test_vendor_of_another_interface_is_named_with_both_sides(
     assert f"accel-npu 1.2 {written_for}" in reason
     assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
     assert f"has interface {INTERFACE_VERSION}" in reason
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    machine.forget()
-    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken).found
+    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").found
 
 
 def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_interface(machine: Any) -> None:
@@ -174,18 +184,14 @@ def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_inte
         assert "ACC-101" in machine.candidate(key).reason
 
 
-def test_two_packages_for_one_key_are_both_named_and_neither_is_used(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: Any) -> None:
     machine.install("npu")
     machine.install("npu", package="other-npu")
     assert machine.select().device_name() == "cpu"
     reason = machine.candidate("npu").reason
     assert "ACC-103" in reason
     assert "accel-npu and other-npu" in reason
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    machine.forget()
-    error = machine.refused(AcceleratorBroken)
+    error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
     assert "accel-npu and other-npu" in error.found
     assert "requires torch_npu" in error.what
 
@@ -198,9 +204,7 @@ def test_one_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
     assert not discovery.broken
 
 
-def test_broken_package_stays_known_beside_a_good_one_with_its_key(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_package_stays_known_beside_a_good_one_with_its_key(machine: Any) -> None:
     machine.install("npu")
     machine.install("npu", package="old-npu", vendor=FAILURES["OSError"])
     assert machine.select().device_name() == "npu"
@@ -208,9 +212,7 @@ def test_broken_package_stays_known_beside_a_good_one_with_its_key(
         candidate.package: candidate.state for candidate in machine.candidates() if candidate.key == "npu"
     }
     assert states == {"accel-npu": State.CHOSEN, "old-npu": State.BROKEN}
-    monkeypatch.setenv("ACCEL_STRICT", "1")
-    machine.forget()
-    assert "old-npu" in machine.refused(StrictSelection).found
+    assert "old-npu" in machine.refused(StrictSelection, ACCEL_STRICT="1").found
 
 
 # ------------------------------------------------------------------------------------------- runtimes
@@ -218,25 +220,17 @@ def test_broken_package_stays_known_beside_a_good_one_with_its_key(
 
 @pytest.mark.parametrize("devices", [0, 2])
 def test_a_variant_that_fails_gives_way_to_the_next_and_is_reported(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, devices: int
+    machine: Any, caplog: pytest.LogCaptureFixture, devices: int
 ) -> None:
     ipex, native = "variant='ipex'", "variant='native'"
     counts = f"return Confirmation({devices}, 'counts {devices}')"
     machine.install("xpu", package="xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
     machine.install("xpu", package="xpu-native", priority=800, record=native, confirm=counts)
-    monkeypatch.setenv("DS_ACCELERATOR", "xpu")
-    assert machine.select().device_name() == "xpu"
+    assert machine.select(DS_ACCELERATOR="xpu").device_name() == "xpu"
     assert machine.candidate("xpu (native)").state is State.CHOSEN
     assert caplog.messages[0].startswith("xpu (ipex) is broken and was passed over: ")
     no_device = "DS_ACCELERATOR=xpu is chosen though no device is present: counts 0. "
     assert [text.startswith(no_device) for text in caplog.messages[1:]] == [True] * (not devices)
-
-
-@pytest.mark.parametrize("answer", ["None", "Confirmation('two', 'counts two')", "2"])
-def test_runtime_that_answers_nonsense_is_broken(machine: Any, answer: str) -> None:
-    machine.install("npu", confirm=f"return {answer}")
-    assert machine.select().device_name() == "cpu"
-    assert machine.candidate("npu").state is State.BROKEN
 
 
 def test_probe_that_lacks_a_question_is_broken(machine: Any) -> None:
@@ -244,12 +238,6 @@ def test_probe_that_lacks_a_question_is_broken(machine: Any) -> None:
     (machine.site / module / "probe.py").write_text("def evidence(): return 3")
     assert machine.select().device_name() == "cpu"
     assert machine.candidate("npu").state is State.BROKEN
-
-
-def test_runtime_that_asks_for_the_accelerator_while_it_is_asked_is_broken(machine: Any) -> None:
-    machine.install("npu", confirm="import accel_core; return accel_core.get_accelerator()")
-    assert machine.select().device_name() == "cpu"
-    assert "while the accelerator was being selected" in machine.candidate("npu").reason
 
 
 # -------------------------------------------------------------------------------- hanging, interrupted
@@ -311,25 +299,6 @@ def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
     assert "is_available" not in reason
 
 
-@pytest.mark.parametrize(
-    ("text", "reported"),
-    [
-        ("", "has no attribute 'Fake_Accelerator'"),
-        ("import torch_npu_of_another_world", "ModuleNotFoundError"),
-        ("def (", "SyntaxError"),
-        ("class Fake_Accelerator: pass", "not an accelerator"),
-        ("def Fake_Accelerator(): return None", "not an accelerator"),
-        ("Fake_Accelerator = 7", "not callable"),
-    ],
-)
-def test_accelerator_class_that_is_none_is_broken_and_detection_goes_on(
-    machine: Any, text: str, reported: str
-) -> None:
-    machine.install("npu", accelerator=text)
-    assert machine.select().device_name() == "cpu"
-    assert reported in machine.candidate("npu").reason
-
-
 def test_cpu_that_can_not_be_made_leaves_nothing(machine: Any) -> None:
     machine.install("npu", init="raise OSError('libhccl.so')")
     (machine.site / "fake_accel_cpu" / "accelerator.py").write_text("raise ImportError('libgomp.so.1')")
@@ -359,17 +328,14 @@ def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_its_failure_tha
     deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
     assert machine.select().device_name() == "cpu"
     assert "no such backend: supa" in machine.candidate("supa").reason
-    machine.forget()
-    deepspeed.setenv("DS_ACCELERATOR", "supa")
-    assert "no such backend: supa" in machine.refused(AcceleratorBroken).found
+    assert "no such backend: supa" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").found
 
 
 def test_deepspeed_that_can_not_be_imported_makes_its_backend_broken(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
     deepspeed.setattr(CURRENT.deepspeed, "load", lambda: _failing("deepspeed"))
-    deepspeed.setenv("DS_ACCELERATOR", "supa")
-    assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken).found
+    assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").found
 
 
 def _failing(key: str) -> Any:
@@ -410,3 +376,156 @@ def test_build_of_an_imported_torch_is_asked_of_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(**BUILD)))
     assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
     assert vendor.torch_build("xpu") is None
+
+
+# --- a package that cannot be used does not cost the user the device: DeepSpeed's own backend, or an error
+
+DEVICE = "return Evidence(True, True, 'its device file exists')"
+#: How a package for npu cannot be used, whatever its runtime.
+PACKAGES: dict[str, Callable[[Any], Any]] = {
+    "another interface": lambda m: m.install("npu", interface=7),
+    "a record that fails": lambda m: m.install("npu", vendor="raise OSError('libfoo.so')"),
+    "a constructor that fails": lambda m: m.install("npu", evidence=DEVICE, init="raise OSError('no licence')"),
+    "a class that is none": lambda m: m.install("npu", evidence=DEVICE, accelerator="Fake_Accelerator = 7"),
+    "a probe that fails": lambda m: m.install("npu", evidence="raise OSError('no such file')"),
+    "a confirmation that fails": lambda m: m.install("npu", evidence=DEVICE, confirm="raise KeyError('x')"),
+    "two packages": lambda m: (m.install("npu"), m.install("npu", package="other-npu")),
+}  # fmt: skip
+each_package = pytest.mark.parametrize("install", PACKAGES.values(), ids=PACKAGES)
+
+
+@pytest.fixture
+def davinci(machine: Any) -> None:
+    """The device file of an npu."""
+    (machine.site.parent / "root/dev").mkdir()
+    (machine.site.parent / "root/dev/davinci0").touch()
+
+
+@pytest.fixture
+def own(machine: Any, davinci: None, monkeypatch: pytest.MonkeyPatch) -> object:
+    """DeepSpeed's own accelerator for npu, with the runtime that it needs."""
+    own = object()
+    (machine.site / "torch_npu.py").touch()
+    monkeypatch.setattr("torch.npu", type("npu", (), _counting(2)), raising=False)
+    monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: frozenset({"npu", "cuda", "cpu"}))
+    monkeypatch.setattr(CURRENT.deepspeed, "load", lambda: None)
+    monkeypatch.setattr(CURRENT.deepspeed, "accelerator", {"npu": own}.__getitem__)
+    monkeypatch.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
+    return own
+
+
+def _counting(devices: int) -> dict[str, Any]:
+    return {"is_available": staticmethod(lambda: devices > 0), "device_count": staticmethod(lambda: devices)}
+
+
+@each_package
+@pytest.mark.parametrize("asked", [None, "npu"])
+def test_deepspeeds_own_backend_takes_the_place_with_one_warning(
+    machine: Any, own: object, monkeypatch: Any, caplog: Any, install: Any, asked: str | None
+) -> None:
+    install(machine)
+    machine.install("mlu")  # of lower priority
+    if asked:
+        monkeypatch.setenv("DS_ACCELERATOR", asked)
+    assert machine.select() is own
+    assert machine.candidate("npu (deepspeed)").state is State.DEFERRED
+    (warning,) = caplog.messages
+    assert warning.startswith("npu is left to DeepSpeed's own backend, because accel-npu")
+    assert machine.candidate("npu").reason in warning
+    assert "pip " in warning
+
+
+@each_package
+def test_without_a_backend_that_works_it_is_an_error(machine: Any, davinci: None, install: Any) -> None:
+    install(machine)
+    error = machine.refused(AcceleratorBroken)
+    assert error.what == "npu cannot be used, and the device is in this machine"
+    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
+    assert "pip " in error.do + error.found
+    assert "DS_ACCELERATOR=cpu" in error.do
+    assert "ACCEL_SKIP=npu" in error.do
+
+
+def test_a_backend_of_deepspeed_that_fails_too_is_named_in_the_error(
+    machine: Any, own: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PACKAGES["another interface"](machine)
+    monkeypatch.setattr(CURRENT.deepspeed, "accelerator", _failing)
+    error = machine.refused(AcceleratorBroken)
+    assert "npu: broken: [ACC-102]" in error.found
+    assert "npu (deepspeed): broken: its accelerator cannot be constructed: ImportError" in error.found
+    assert "npu (deepspeed): broken" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").found
+
+
+@pytest.mark.parametrize("install", [*PACKAGES.values()][2:6], ids=[*PACKAGES][2:6])
+def test_another_real_device_is_chosen_with_the_warning(
+    machine: Any, davinci: None, caplog: Any, install: Any
+) -> None:
+    install(machine)
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
+    (warning,) = caplog.messages
+    assert warning.startswith("npu is broken and was passed over: ")
+
+
+def test_the_device_that_only_the_probe_of_an_unusable_record_knows_is_kept(machine: Any) -> None:
+    machine.install("toy", priority=5, interface=7, evidence=DEVICE)
+    assert machine.refused(AcceleratorBroken).what.startswith("toy cannot be used")
+
+
+@pytest.mark.parametrize("answer", ["raise SystemExit(3)", "return None", "return Evidence(True, 'yes', '')"])
+def test_a_probe_of_another_interface_may_answer_anything(machine: Any, answer: str) -> None:
+    machine.install("toy", priority=5, interface=7, evidence=answer)
+    assert machine.select().device_name() == "cpu"
+
+
+def test_a_device_that_another_runtime_blocks_is_not_exchanged_for_the_cpu(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu", evidence=DEVICE, record="privateuse1='npu'")
+    monkeypatch.setattr("accel_core.selection.current.privateuse1_holder", lambda: "stale")
+    assert "ACCEL_SKIP=stale" in machine.refused(AcceleratorBroken).found
+
+
+@pytest.mark.parametrize("variables", [{"ACCEL_SKIP": "npu"}, {"DS_ACCELERATOR": "cpu"}])
+def test_whoever_wants_the_cpu_gets_it(machine: Any, own: object, monkeypatch: Any, variables: Any) -> None:
+    PACKAGES["another interface"](machine)
+    assert machine.select(**variables).device_name() == "cpu"
+
+
+def test_devices_that_the_user_has_hidden_are_not_lost(machine: Any, own: object, monkeypatch: Any) -> None:
+    PACKAGES["another interface"](machine)
+    monkeypatch.setattr("torch.npu", type("npu", (), _counting(0)))
+    assert machine.select().device_name() == "cpu"
+    assert machine.candidate("npu (deepspeed)").state is State.ABSENT
+
+
+def test_a_package_that_works_is_chosen_before_deepspeeds_backend(machine: Any, own: object) -> None:
+    machine.install("npu")
+    machine.install("npu", package="old-npu", vendor="raise OSError('libfoo.so')")
+    assert machine.select().device_name() == "npu"
+    assert "npu (deepspeed)" not in {candidate.label for candidate in machine.candidates()}
+
+
+def test_a_package_whose_variants_cannot_be_imported_is_known_by_its_key(machine: Any, own: object) -> None:
+    machine.install("xpu", vendor="raise OSError('libsycl.so')")
+    machine.distribution("accel-xpu", "xpu.ipex = fake_accel_xpu.vendor:IPEX")
+    machine.select()
+    assert machine.candidate("xpu (ipex)").priority == 900
+
+
+def test_a_render_node_of_another_maker_is_no_device(machine: Any) -> None:
+    root = machine.site.parent / "root"
+    for file, text in {"dev/dri/renderD128": "", "sys/class/drm/renderD128/device/vendor": "0x10de"}.items():
+        (root / file).parent.mkdir(parents=True)
+        (root / file).write_text(text)
+    machine.install("xpu", vendor="raise OSError('libsycl.so')")
+    assert machine.select().device_name() == "cpu"
+    (root / "sys/class/drm/renderD128/device/vendor").write_text("0x8086")
+    machine.forget()
+    assert machine.refused(AcceleratorBroken).what.startswith("xpu cannot be used")
+
+
+def test_strict_accepts_no_backend_in_the_place_of_a_package(machine: Any, own: object) -> None:
+    PACKAGES["another interface"](machine)
+    assert "ACC-102" in machine.refused(StrictSelection, ACCEL_STRICT="1").found

@@ -8,8 +8,9 @@ import pickle
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +21,8 @@ from accel_core.errors import DOCUMENTATION, AcceleratorBroken, AccelError, NotA
 from accel_core.interface import DeepSpeedAccelerator
 
 from .conftest import nothing_changed, whole
+
+Result = TypeVar("Result")
 
 
 class _Almost:
@@ -55,17 +58,6 @@ def test_setting_anything_else_is_refused_and_the_former_choice_stays(
     assert refused.found.endswith(", …)")
     assert len(refused.found) < 250
     assert machine.select() is former
-
-
-def test_refused_object_leaves_a_failed_selection_failed(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.install("npu", confirm="raise OSError('libhccl.so')")
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    machine.refused(AcceleratorBroken)
-    with pytest.raises(NotAnAccelerator):
-        accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
-    machine.refused(AcceleratorBroken)
 
 
 # ------------------------------------------------------------------------------------------------- using
@@ -148,6 +140,18 @@ def test_accelerator_set_inside_using_goes_with_it(machine: Any, accelerator: An
 # ----------------------------------------------------------------------------------------------- threads
 
 
+def at_once(ask: Callable[[], Result]) -> list[Result]:
+    """What sixteen threads get that ask together."""
+    start = threading.Barrier(16)
+
+    def wait_and_ask(_: int) -> Result:
+        start.wait(60)
+        return ask()
+
+    with ThreadPoolExecutor(16) as threads:
+        return list(threads.map(wait_and_ask, range(16)))
+
+
 def test_sixteen_threads_at_once_get_one_object_that_is_made_once(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,34 +160,21 @@ def test_sixteen_threads_at_once_get_one_object_that_is_made_once(
     machine.install(
         "npu", confirm="import time; time.sleep(0.05); return Confirmation(2, '2')", init="made.append(1)"
     )
-    start = threading.Barrier(16)
-
-    def ask(_: int) -> Any:
-        start.wait(60)
-        return accel_core.get_accelerator()
-
-    with nothing_changed(), ThreadPoolExecutor(16) as threads:
-        got = list(threads.map(ask, range(16)))
+    with nothing_changed():
+        got: list[Any] = at_once(accel_core.get_accelerator)
     assert {id(each) for each in got} == {id(got[0])}
     assert got[0].device_name() == "npu"
     assert made == [1]
 
 
-def test_sixteen_threads_at_once_get_one_and_the_same_failure(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.install("npu", confirm="raise OSError('libhccl.so')")
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    start = threading.Barrier(16)
-
-    def ask(_: int) -> str:
-        start.wait(60)
+def test_sixteen_threads_at_once_get_one_and_the_same_failure(asked: list[int]) -> None:
+    def refused() -> str:
         with pytest.raises(AcceleratorBroken) as error:
             accel_core.get_accelerator()
         return str(error.value)
 
-    with ThreadPoolExecutor(16) as threads:
-        assert len(set(threads.map(ask, range(16)))) == 1
+    assert len(set(at_once(refused))) == 1
+    assert asked == [1]
 
 
 @pytest.mark.timeout(120)
@@ -259,6 +250,13 @@ def test_taking_the_variable_back_does_not_turn_the_failure_into_a_cpu(
 ) -> None:
     machine.refused(AcceleratorBroken)
     monkeypatch.delenv("DS_ACCELERATOR")
+    machine.refused(AcceleratorBroken)
+
+
+def test_refused_object_leaves_a_failed_selection_failed(machine: Any, asked: list[int]) -> None:
+    machine.refused(AcceleratorBroken)
+    with pytest.raises(NotAnAccelerator):
+        accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
     machine.refused(AcceleratorBroken)
 
 
