@@ -12,9 +12,7 @@ import pytest
 #: Tests that start processes, simulate a device, compile or build a wheel: `make test-more`.
 MORE = (
     "tests/*",
-    "docs/tests/test_tutorial.py",
-    "examples/tests/test_[grstz]*.py",
-    "ci/tests/test_[as]*.py",
+    "examples/tests/test_[gtz]*.py",
     "ci/tests/test_workflows.py",
     "packages/*/tests/test_simulated.py",
     "packages/*/tests/test_wheel.py",

@@ -1,12 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What each package of this repository ships: licence, metadata, and a changelog that its tool can build."""
+"""What each package of this repository is and ships, by what rules, and what its template and examples have."""
 
+import ast
+import importlib.metadata
+import importlib.util
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -14,10 +18,13 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from accel_core.vendor import core_requirement
-from ci import release_check, workspace
-from ci.tests.repository import ROOT, run
+from accel_core.cascade import CPU_KEY, ENTRIES
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, core_requirement
+from ci import api, release_check, workspace
+from ci.problem import Problem
 from ci.workspace import CORE, Package
+
+from .conftest import HEADER, ROOT, Repository, run
 
 PACKAGES = workspace.load(ROOT)
 VENDORS = [package for package in PACKAGES.values() if package.vendors]
@@ -144,3 +151,194 @@ def test_a_vendor_package_has_the_files_of_the_template(package: Package, templa
     assert len(wanted) > 15
     missing = {name for name in wanted if not (ROOT / package.folder / name).is_file()}
     assert missing == WITHOUT.get(package.name, set())
+
+
+# --- the packages of this repository as the programs of ci read them
+
+
+def test_this_repository_can_be_read() -> None:
+    assert {"accel-core", "accel-cpu"} <= PACKAGES.keys()
+    assert list(PACKAGES) == sorted(PACKAGES)
+    cpu = PACKAGES["accel-cpu"]
+    assert (cpu.module, cpu.folder) == ("accel_cpu", "packages/accel-cpu")
+    assert "cpu" in cpu.vendors
+
+
+def test_every_tool_knows_every_package() -> None:
+    packages = PACKAGES.values()
+    tool = workspace.read_toml(ROOT / "pyproject.toml")["tool"]
+    modules = {package.module for package in packages}
+    vendors = {package.module for package in packages if package.vendors}
+    contracts = {contract["name"]: contract for contract in tool["importlinter"]["contracts"]}
+    layers = " | ".join(contracts["Packages are layered"]["layers"]).split(" | ")
+    assert {*tool["importlinter"]["root_packages"]} == {*layers} == modules
+    assert {*contracts["No folder imports one that imports it"]["ancestors"]} == modules
+    (deepspeed,) = [c for c in contracts.values() if c.get("forbidden_modules") == ["deepspeed"]]
+    assert vendors <= {*deepspeed["source_modules"]} < modules
+    strict = {
+        m for part in tool["mypy"]["overrides"] if part.get("enable_error_code") for m in part["module"]
+    }
+    assert strict == {f"{module}.*" for module in vendors}
+
+
+def test_each_pattern_of_make_test_more_names_files() -> None:
+    patterns = re.findall(r'^    "(.+)",$', (ROOT / "conftest.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "tests/*" in patterns
+    assert [pattern for pattern in patterns if not [*ROOT.glob(pattern)]] == []
+
+
+def test_a_package_needs_what_its_requirements_need(repository: Repository) -> None:
+    packages = workspace.load(repository.root)
+    assert workspace.needs(packages, "accel-both") == {"accel-core", "accel-cpu"}
+    assert workspace.needs(packages, "accel-core") == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("pyproject.toml", "[project\n", "TOMLDecodeError"),
+        ("pyproject.toml", "[tool.x]\n", "KeyError"),
+        ("src/accel_cpu/__about__.py", HEADER, "IndexError"),
+        ("src/accel_cpu/__about__.py", '__version__ = "one"\n', "InvalidVersion"),
+    ],
+)
+def test_a_package_that_cannot_be_read_is_named(
+    repository: Repository, path: str, text: str, found: str
+) -> None:
+    repository.write(f"packages/accel-cpu/{path}", text)
+    with pytest.raises(Problem, match=found) as error:
+        workspace.load(repository.root)
+    assert "packages/accel-cpu/pyproject.toml" in error.value.what
+
+
+def test_outside_a_checkout_it_says_where_to_run(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="run this from the root of a checkout"):
+        workspace.load(tmp_path)
+
+
+# --- packages with a compiled library have the same build hook: each sdist needs its own copy
+
+
+def test_the_hooks_that_compile_a_library_are_copies_of_one_file() -> None:
+    hooks = [ROOT / "packages" / package / "hatch_build.py" for package in ("accel-cpu", "accel-ops")]
+    assert len({hook.read_text() for hook in hooks}) == 1
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def hook(said: list[str]) -> SimpleNamespace:
+    """The hook with what hatchling gives it and the test needs: its output and the name of the package."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "packages/accel-ops/hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    given = SimpleNamespace(
+        app=SimpleNamespace(display_info=said.append), metadata=SimpleNamespace(name="accel-ops")
+    )
+    given.run = lambda *command: module.LibraryHook._run(given, [sys.executable, "-c", *command])
+    return given
+
+
+def test_a_long_compilation_says_a_line_every_second(
+    hook: SimpleNamespace, said: list[str], tmp_path: Path
+) -> None:
+    enough = tmp_path / "enough"
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 3:
+            enough.touch()
+
+    hook.app.display_info = say
+    hook.run(f"import os, time\nwhile not os.path.exists({str(enough)!r}): time.sleep(0.01)")
+    assert said[:3] == [f"accel-ops: compiling its library, {seconds} s" for seconds in range(3)]
+
+
+def test_what_the_compiler_says_is_kept_when_it_fails(hook: SimpleNamespace) -> None:
+    with pytest.raises(Exception, match="exit status 3") as caught:
+        hook.run("import sys; print('no such header', file=sys.stderr); sys.exit(3)")
+    assert caught.value.stderr == "no such header\n"  # type: ignore[attr-defined]
+
+
+SOURCES = ROOT / "packages/accel-core/src/accel_core"
+#: Core's one table of vendors, and DeepSpeed's own backends, whose keys are the same.
+TABLES = (SOURCES / "cascade.py", SOURCES / "upstream/backends.py")
+#: "cpu" is torch's name for host memory, too.
+KEYS = {entry.key for entry in ENTRIES} - {CPU_KEY}
+
+
+def vendor_names(source: str) -> Iterator[int]:
+    """Lines with a string that is a vendor's key."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in KEYS:
+            yield node.lineno
+
+
+def test_core_names_no_vendor_outside_its_tables() -> None:
+    """Import-linter sees imports, this sees the names."""
+    sources = [path for path in SOURCES.rglob("*.py") if path not in TABLES]
+    named = [f"{path.name}:{line}" for path in sources for line in vendor_names(path.read_text("utf-8"))]
+    assert len(sources) > 20
+    assert named == []
+    assert list(vendor_names('if key == "npu":\n    pass')) == [1]
+
+
+EXAMPLES = [ROOT / path for path in ("shared/toy_vendors/accel-toy", "shared/toy_vendors/accel-classic",
+                                     "examples/privateuse1/accel-acme")]  # fmt: skip
+
+
+def imports(folder: Path) -> Iterator[tuple[str, str]]:
+    """File and module of each import from accel_core."""
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "accel_core":
+                names = [f"accel_core.{alias.name}" for alias in node.names]
+            else:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from ((file.name, name) for name in names if name.partition(".")[0] == "accel_core")
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, None], ids=lambda path: path.name if path else "the template")
+def test_examples_of_vendor_packages_import_public_packages_only(
+    example: Path | None, template: Path
+) -> None:
+    """Import-linter reads real packages, this the template, the toys and the tutorial."""
+    found = list(imports(example or template))
+    assert found
+    allowed = tuple(f"accel_core.{package}." for package in api.PUBLIC)
+    assert [(file, name) for file, name in found if not f"{name}.".startswith(allowed)] == []
+
+
+# --- the advice for a missing runtime, as each vendor's record has it, never replaces the torch that is here
+
+_OURS = re.compile(r"accel_[a-z]+\.vendor:")
+RECORDS: dict[str, Vendor] = {
+    f"{record.label}": record
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    if _OURS.match(point.value)
+    for record in [point.load()]
+}
+#: The CPU's runtime is torch; IPEX is over, and the other variant of the same key needs none.
+WITHOUT_ADVICE = {"cpu", "xpu (ipex)"}
+
+
+def test_every_vendor_has_advice() -> None:
+    assert len(RECORDS) > 8
+    assert {label for label, record in RECORDS.items() if not record.how_to_install()} == WITHOUT_ADVICE
+
+
+@pytest.mark.parametrize("label", sorted(RECORDS))
+def test_a_command_names_the_release_of_torch_or_leaves_torch_alone(label: str) -> None:
+    advice = RECORDS[label].how_to_install()
+    torch = importlib.metadata.version("torch")
+    assert not re.search(r"\{\w*\}", advice)
+    for command in re.findall(r"pip install[^;,()&]*", advice):
+        kept = f'"torch=={torch.partition("+")[0]}' in command
+        assert kept or "--no-deps" in command, command

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The radar on a small DeepSpeed with planted breaks: each is named with its commit, and nothing else is."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,12 @@ from typing import Any
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
-from ci import radar, radar_checks, radar_facts, workspace
+from ci import parity, radar, radar_checks, radar_facts, workspace
+from ci.parity import Difference
 from ci.problem import Problem
 from ci.radar import Finding, Radar, Target
-from ci.tests.repository import ROOT, Repository, run
+
+from .conftest import ROOT, Repository, run
 
 ABSTRACT = "accelerator/abstract_accelerator.py"
 NPU = "accelerator/npu_accelerator.py"
@@ -37,13 +37,23 @@ FILES = {
 
 
 class Upstream:
-    """A git repository of that DeepSpeed."""
+    """A git repository of that DeepSpeed.
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.folder, self.repository = folder, Repository(folder)
+    watcher: a radar for a project that imports a function, configures a batch, and was tested with the first commit.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.folder, ours = root / "upstream", root / "ours"
+        self.folder.mkdir()
+        self.repository = Repository(self.folder)
         self.repository.git("init", "-q")
         self.first = self.commit(FILES)
+        (ours / "examples").mkdir(parents=True)
+        (ours / "examples/train.py").write_text(
+            'from deepspeed.comm.comm import init_distributed\nconfig = {"train_batch_size": 1}\n',
+            encoding="utf-8",
+        )
+        self.watcher = Radar(self.folder, root / "work", ours, radar_facts.of_commit(self.folder, self.first))
 
     def commit(self, files: dict[str, str]) -> str:
         for path, text in files.items():
@@ -55,29 +65,15 @@ class Upstream:
         assert old in text
         return self.commit({path: text.replace(old, new)})
 
+    def findings(self) -> dict[str, list[Finding]]:
+        """What concerns us, by commit."""
+        chain = radar.targets(self.folder, [f"{self.first}..HEAD"])
+        return {target.name: found for target in chain if (found := self.watcher.read(target))}
+
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Upstream:
-    return Upstream(tmp_path / "upstream")
-
-
-@pytest.fixture
-def watcher(upstream: Upstream, tmp_path: Path) -> Radar:
-    """A radar for a project that imports a function, configures a batch, and was tested with the first commit."""
-    ours = tmp_path / "ours"
-    (ours / "examples").mkdir(parents=True)
-    (ours / "examples/train.py").write_text(
-        'from deepspeed.comm.comm import init_distributed\nconfig = {"train_batch_size": 1}\n',
-        encoding="utf-8",
-    )
-    tested = radar_facts.of_commit(upstream.folder, upstream.first)
-    return Radar(upstream.folder, tmp_path / "work", ours, tested)
-
-
-def findings(watcher: Radar, upstream: Upstream) -> dict[str, list[Finding]]:
-    """What concerns us, by commit."""
-    chain = radar.targets(upstream.folder, [f"{upstream.first}..HEAD"])
-    return {target.name: found for target in chain if (found := watcher.read(target))}
+    return Upstream(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +95,13 @@ def findings(watcher: Radar, upstream: Upstream) -> dict[str, list[Finding]]:
     ],
 )  # fmt: skip
 def test_a_planted_break_is_named_with_its_commit(
-    upstream: Upstream, watcher: Radar, path: str, old: str, new: str, level: str, subject: str
+    upstream: Upstream, path: str, old: str, new: str, level: str, subject: str
 ) -> None:
     upstream.commit({"README.md": "harmless\n"})
     broken = upstream.change(path, old, new)
     upstream.commit({"deepspeed/utils.py": "harmless = 1\n"})
 
-    found = findings(watcher, upstream)
+    found = upstream.findings()
 
     assert list(found) == [broken]
     assert (level, subject) in [each[:2] for each in found[broken]]
@@ -122,28 +118,26 @@ def test_a_planted_break_is_named_with_its_commit(
         ("op_builder/builder.py", "...", "\n    NAME = 'op'"),
     ],
 )
-def test_a_harmless_commit_gives_no_alarm(
-    upstream: Upstream, watcher: Radar, path: str, old: str, new: str
-) -> None:
+def test_a_harmless_commit_gives_no_alarm(upstream: Upstream, path: str, old: str, new: str) -> None:
     upstream.change(path, old, new)
-    assert findings(watcher, upstream) == {}
+    assert upstream.findings() == {}
 
 
-def test_what_ours_takes_already_is_no_alarm(upstream: Upstream, watcher: Radar) -> None:
+def test_what_ours_takes_already_is_no_alarm(upstream: Upstream) -> None:
     wider = upstream.change(
         ABSTRACT, "def is_pinned", "def unpin_memory(self, tensor): ...\n    def is_pinned"
     )
-    assert [each[:2] for each in findings(watcher, upstream)[wider]] == [("served", "unpin_memory")]
+    assert [each[:2] for each in upstream.findings()[wider]] == [("served", "unpin_memory")]
 
 
-def test_a_key_that_moves_to_another_file_is_no_alarm(upstream: Upstream, watcher: Radar) -> None:
+def test_a_key_that_moves_to_another_file_is_no_alarm(upstream: Upstream) -> None:
     text = 'TRAIN_BATCH_SIZE = "train_batch_size"\n'
     upstream.commit({CONSTANTS: FILES[CONSTANTS].replace(text, ""), "deepspeed/zero/constants.py": text})
-    assert findings(watcher, upstream) == {}
+    assert upstream.findings() == {}
 
 
 def test_an_import_that_fails_is_named_with_its_commit(
-    upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def imports(device: str, folder: Path, _: Path) -> dict[str, str]:
         done = run(sys.executable, "-S", "-c", "import deepspeed", cwd=folder)
@@ -154,7 +148,7 @@ def test_an_import_that_fails_is_named_with_its_commit(
     order.append(broken := upstream.commit({"deepspeed/__init__.py": "import nowhere\n"}))
     order += [upstream.commit({"README.md": str(number)}) for number in range(3, 6)]
 
-    ((where, found),) = watcher.differences(order, "bridge", "cpu", bisect=True)
+    ((where, found),) = upstream.watcher.differences(order, "bridge", "cpu", bisect=True)
 
     assert where == broken
     assert (found.level, found.subject) == ("breaks", "bridge on cpu: import")
@@ -162,7 +156,7 @@ def test_an_import_that_fails_is_named_with_its_commit(
 
 
 def test_unit_tests_are_run_at_commits_because_a_release_has_none(
-    upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tried: list[str] = []
 
@@ -173,9 +167,11 @@ def test_unit_tests_are_run_at_commits_because_a_release_has_none(
     monkeypatch.setitem(radar_checks.CHECKS, "tests", ran)
     last = upstream.commit({"README.md": "more\n"})
     order = [upstream.first, last, str(tmp_path / "0.19.8")]
-    assert list(watcher.differences(order, "tests", "npu", bisect=False)) == []
+    assert list(upstream.watcher.differences(order, "tests", "npu", bisect=False)) == []
     assert tried == [upstream.first, last]
-    assert list(watcher.differences(order, "tests", "mps", bisect=False)) == [], "its runner knows no mps"
+    assert list(upstream.watcher.differences(order, "tests", "mps", bisect=False)) == [], (
+        "its runner knows no mps"
+    )
     assert tried == [upstream.first, last]
 
 
@@ -307,3 +303,44 @@ def test_the_page_says_which_known_break_was_not_found() -> None:
     assert f"| {known[0]['what']} | {known[0]['commit']} | `cpu {known[0]['finds']}` |" in text
     assert text.count("**no**") == len(known) - 1
     assert "- served: `cpu amp`: said" in text
+
+
+# --- what the comparison with DeepSpeed's classes calls, and which differences it accepts
+
+ROW = {"calls": "range_*, seed()", "devices": "cpu xpu", "ours": "[0-9]*", "deepspeed": ">=0.19"}
+
+
+@pytest.mark.parametrize(
+    ("device", "call", "ours", "release", "said"),
+    [
+        ("cpu", "range_push(msg)", "2", "0.19.8", "said"),
+        ("xpu", "seed()", "2", "0.20.0", "said"),
+        ("npu", "seed()", "2", "0.19.8", ""),
+        ("cpu", "seed(seed)", "2", "0.19.8", ""),
+        ("cpu", "seed()", "2", "0.18.9", ""),
+        ("cpu", "seed()", "raises TypeError", "0.19.8", ""),
+    ],
+)
+def test_difference_is_meant_where_a_row_fits(
+    device: str, call: str, ours: str, release: str, said: str
+) -> None:
+    row = {**ROW, "reason": "said"}
+    assert parity.reason(Difference(device, call, "1", ours), release, [row]) == said
+
+
+def test_method_is_called_with_what_it_needs_and_with_everything() -> None:
+    def method(self: Any, tensor: Any, make_copy: bool = True) -> None:
+        pass
+
+    assert parity._forms(method) == [("tensor",), ("tensor", "make_copy")]
+    assert parity._forms(property(lambda self: None)) == [None]
+
+
+class Accelerator:
+    def new(self, something_new: Any) -> None:
+        pass
+
+
+def test_method_of_a_new_release_is_never_taken_for_equal() -> None:
+    assert parity._answer(Accelerator(), "newer", ()) == "missing"
+    assert "knows no argument 'something_new'" in parity._answer(Accelerator(), "new", ("something_new",))

@@ -1,27 +1,30 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-""".ci/run, with a Makefile of few lines in the place of ours."""
+"""`.ci/run`, with a Makefile of few lines in the place of ours; and the hooks of pre-commit, each of which can fail."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from ci.tests import repository
+from .conftest import GIT_ENVIRONMENT, HEADER, ROOT, Repository, run
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     (tmp_path / "ci").mkdir()
-    shutil.copy(repository.ROOT / ".ci/run", tmp_path / ".ci/run")
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
     (tmp_path / "ci/system-packages.txt").write_text("# none\n\n", encoding="utf-8")
     return tmp_path
 
 
-def run(
+def ci_run(
     checkout: Path, recipe: str, more: str = "true", again: str = "false", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the script from another folder, without stdin; `make test`, `test-more` and `test-again` do the recipes."""
@@ -30,11 +33,11 @@ def run(
     makefile = f"test:\n\t@{recipe}\ntest-more:\n\t@{more}\ntest-again:\n\t@{again}\n"
     (checkout / "Makefile").write_text(makefile, encoding="utf-8")
     environment = {**outer, "CI": "true", **variables}
-    return repository.run("bash", checkout / ".ci/run", cwd="/", env=environment, stdin=subprocess.DEVNULL)
+    return run("bash", checkout / ".ci/run", cwd="/", env=environment, stdin=subprocess.DEVNULL)
 
 
 def test_tests_that_pass_end_with_0_and_their_output_is_shown(checkout: Path) -> None:
-    result = run(checkout, "echo '== 12 passed, 1 skipped in 3s =='")
+    result = ci_run(checkout, "echo '== 12 passed, 1 skipped in 3s =='")
     assert (result.returncode, result.stdout) == (0, "== 12 passed, 1 skipped in 3s ==\n")
 
 
@@ -50,28 +53,28 @@ def test_tests_that_pass_end_with_0_and_their_output_is_shown(checkout: Path) ->
     ],
 )
 def test_a_failure_or_no_test_at_all_ends_non_zero(checkout: Path, recipe: str) -> None:
-    assert run(checkout, recipe).returncode != 0
+    assert ci_run(checkout, recipe).returncode != 0
 
 
 def test_a_test_of_the_second_tier_that_fails_once_is_reported_as_unsteady(checkout: Path) -> None:
-    result = run(checkout, "echo 1 passed", more="echo 1 failed; exit 1", again="echo 1 passed")
+    result = ci_run(checkout, "echo 1 passed", more="echo 1 failed; exit 1", again="echo 1 passed")
     assert result.returncode == 0
     assert "what passes now is unsteady\n1 passed\n" in result.stdout
 
 
 def test_a_test_of_the_second_tier_that_fails_twice_ends_non_zero(checkout: Path) -> None:
-    assert run(checkout, "echo 1 passed", more="exit 1", again="exit 1").returncode != 0
+    assert ci_run(checkout, "echo 1 passed", more="exit 1", again="exit 1").returncode != 0
 
 
 def test_a_failure_of_the_first_tier_is_not_tried_again(checkout: Path) -> None:
-    result = run(checkout, "echo 1 passed; exit 1", more="echo more", again="echo again")
+    result = ci_run(checkout, "echo 1 passed; exit 1", more="echo more", again="echo again")
     assert result.returncode != 0
     assert "more" not in result.stdout
 
 
 def test_the_callers_choice_of_accelerator_does_not_reach_the_tests(checkout: Path) -> None:
     recipe = 'echo "1 passed [$$DS_ACCELERATOR$$ACCEL_SKIP]"'
-    result = run(checkout, recipe, DS_ACCELERATOR="npu", ACCEL_SKIP="cuda")
+    result = ci_run(checkout, recipe, DS_ACCELERATOR="npu", ACCEL_SKIP="cuda")
     assert result.stdout == "1 passed []\n"
 
 
@@ -85,7 +88,7 @@ def test_system_packages_are_installed_by_root_only(checkout: Path, user: str) -
     for name, line in (("id", f"echo {user}"), ("apt-get", 'echo "apt-get $*"')):
         (tools / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
-    result = run(checkout, "echo 1 passed", PATH=f"{tools}:{os.environ['PATH']}")
+    result = ci_run(checkout, "echo 1 passed", PATH=f"{tools}:{os.environ['PATH']}")
     assert result.returncode == 0
     assert result.stdout.endswith("1 passed\n")
     if user == "0":
@@ -93,3 +96,65 @@ def test_system_packages_are_installed_by_root_only(checkout: Path, user: str) -
         assert result.stdout.splitlines()[:2] == ["apt-get update -qq", installed]
     else:
         assert "not installed (needs root and apt-get): openmpi-bin pdsh" in result.stderr
+
+
+# --- the rules about text, which are hooks of pre-commit: each one can fail, and lets pass what keeps it
+
+#: Put together here, so that this file itself keeps the rules.
+HOME, HOST = "/" + "home/me/wheels", "pypi" + ".org"
+
+#: Files that each break the rule of one hook, by its id.
+BROKEN = {
+    "spdx": {
+        "ci/empty.py": "",
+        "ci/late.py": "x = 1\n" + HEADER,
+        "ci/other.py": HEADER.replace("Apache-2.0", "MIT"),
+        "shared/a.cpp": "int x;\n",
+    },
+    "spdx-script": {".ci/go": "#!/usr/bin/env bash\necho\n"},
+    "utils": {"ci/utils.py": HEADER, "shared/utils.h": HEADER.replace("#", "//")},
+    "machine-path": {
+        "docs/a.md": f"\nput it in {HOME}\n",
+        "docs/b.md": f"`{HOME}`\n",
+        "docs/c.md": f"without a reason {HOME} <!-- house: -->\n",
+    },
+    "registry-host": {"pyproject.toml": f'index = "https://{HOST}/simple"\n'},
+}
+KEPT = {
+    ".ci/go": "#!/usr/bin/env bash\n" + HEADER,
+    "shared/long.h": HEADER.replace("#", "//"),
+    "ci/my_utils.py": HEADER,
+    "docs/utils/a.md": "no header is asked of a page\n",
+    "docs/b.md": f"https://example.com{HOME}\nsee packages{HOME}\nthe my{HOST} index\n",
+    "docs/c.md": f"{HOME} <!-- house: an example -->\n{HOST} <!-- house: an example -->\n",
+}
+
+
+def failed(repository: Repository, files: Mapping[str, str]) -> dict[str, str]:
+    """What each hook that fails printed, by its id, in a repository with these files."""
+    for path, text in files.items():
+        repository.write(path, text)
+        (repository.root / path).chmod(0o755 if path.startswith(".ci") else 0o644)
+    shutil.copy(ROOT / ".pre-commit-config.yaml", repository.root)
+    repository.git("add", "--all")
+    home = {"PRE_COMMIT_HOME": str(repository.root.parent / "pre-commit")}
+    result = run(
+        sys.executable, "-m", "pre_commit", "run", "--all-files", "--hook-stage=manual", "--color=never",
+        cwd=repository.root, env={**os.environ, **GIT_ENVIRONMENT, **home},
+    )  # fmt: skip
+    found = dict(
+        re.findall(r"^- hook id: (\S+)\n(.*?)(?=^\S[^\n]*\.\.\.|\Z)", result.stdout, re.MULTILINE | re.DOTALL)
+    )
+    assert bool(found) == bool(result.returncode), result.stdout + result.stderr
+    return found
+
+
+def test_a_file_that_breaks_a_rule_is_named_by_the_hook_of_that_rule(repository: Repository) -> None:
+    files = {path: text for broken in BROKEN.values() for path, text in broken.items()}
+    printed = failed(repository, files)
+    named = {hook: {path for path in files if path in output} for hook, output in printed.items()}
+    assert named == {hook: set(broken) for hook, broken in BROKEN.items()}
+
+
+def test_files_that_keep_the_rules_pass(repository: Repository) -> None:
+    assert failed(repository, KEPT) == {}

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The workflows name only what exists, hold no credential, and may do no more than they need."""
+"""Workflows, the action and the tools' settings name what exists, hold no credential, refuse what they should."""
 
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ci import workspace
-from ci.tests.repository import ROOT, run
+from ci import api, smoke, workspace
+from ci.problem import Problem
+
+from .conftest import HEADER, ROOT, Repository, run
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 #: Whatever tells somebody to run a program of ci/.
@@ -135,3 +138,244 @@ def test_a_tox_environment_that_is_named_exists(file: Path) -> None:
     named = set(re.findall(r"tox (?:run )?-e ([a-z0-9.-]+)", file.read_text(encoding="utf-8")))
     settings = (ROOT / "tox.ini").read_text(encoding="utf-8")
     assert [name for name in named if not re.search(rf"\b{re.escape(name)}\b", settings)] == []
+
+
+# --- the action `simulate` for other projects: its steps, run as a runner's shell would, test such a project
+
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "simulate/action.yml").read_text(encoding="utf-8"))
+LIBRARY = ROOT / "examples/simulated_ci/library"
+
+
+def run_steps(project: Path, temp: Path, path: str, **inputs: str) -> str:
+    """Run what the action runs; return what its steps print. Steps that use another action are left out."""
+    known = {f"inputs.{name}": str(each.get("default", "")) for name, each in ACTION["inputs"].items()}
+    known |= {f"inputs.{name}": value for name, value in inputs.items()} | {"runner.temp": str(temp)}
+    own = ("PYTEST", "ACCEL_", "PYTHONPATH", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    action, output = str(ROOT / "simulate"), str(temp / "output")
+    runner = {"GITHUB_ACTION_PATH": action, "GITHUB_OUTPUT": output, "PATH": path}
+    said = ""
+    for step in ACTION["runs"]["steps"]:
+        if "run" not in step:
+            continue
+        assert step["shell"] == "bash"
+        assert "${{" not in step["run"]  # what people give is data of a variable, never text of a script
+        given = {
+            name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
+            for name, value in step.get("env", {}).items()
+        }
+        command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+        done = run(*command, cwd=project, env=kept | runner | given)
+        said += done.stdout
+        assert done.returncode == 0, said + done.stderr
+    return said
+
+
+def test_what_the_action_uses_is_pinned_and_its_inputs_are_described() -> None:
+    uses = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
+    assert all(each["description"] for each in ACTION["inputs"].values())
+    assert all("env" in step or "inputs" not in str(step) for step in ACTION["runs"]["steps"])
+
+
+@pytest.mark.slow
+def test_a_project_is_tested_on_two_devices_in_an_environment_with_torch_and_pytest_only(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("not run: no C++ compiler")
+    for folder in ("environment", "temp"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(LIBRARY, tmp_path / "project")
+    uv, python = (sys.executable, "-m", "uv"), tmp_path / "environment/bin/python"
+    venv = ("venv", "--quiet", "--clear", "--seed", "--python", sys.executable, tmp_path / "environment")
+    run(*uv, *venv, check=True)
+    links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
+    install = ("pip", "install", "--quiet", "--python", python, "-c", ROOT / "constraints.txt")
+    run(*uv, *install, "torch", "numpy", "pytest", env={**os.environ, **links}, check=True)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    for inputs in ({"device": "npu", "devices": "1"}, {"device": "hpu", "run": "PT_HPU_LAZY_MODE=0 pytest"}):
+        assert "5 passed" in run_steps(tmp_path / "project", tmp_path / "temp", path, **inputs)
+    assert (tmp_path / "temp/output").read_text(encoding="utf-8").startswith("key=2.")
+
+
+# --- the settings of tools, the public interface and the trial of a package refuse what they are there to refuse
+
+
+CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_cpu"
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [(f"{CPU}/probe.py", True), (f"{CORE}/cli/doctor/main.py", False), ("ci/api.py", False)],
+)
+def test_ruff_refuses_a_print_outside_the_command_line(path: str, refused: bool) -> None:
+    command = (sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", path, "-")
+    result = run(*command, input="print(1)\n")
+    assert ("T201" in result.stdout) == refused, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all packages' sources, and of the contracts."""
+    root = tmp_path_factory.mktemp("sources")
+    for package in workspace.load(ROOT).values():
+        left_out = shutil.ignore_patterns("*.so", "csrc", "__pycache__")
+        shutil.copytree(ROOT / package.source, root / package.source, ignore=left_out)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def broken(sources: Path, *planted: tuple[str, str]) -> set[str]:
+    """The contracts that these files, with a text added, break."""
+    before = {path: (sources / path).read_bytes() for path, _ in planted}
+    for path, text in planted:
+        with (sources / path).open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
+    packages = os.pathsep.join(str(path) for path in sources.glob("packages/*/src"))
+    environment = {**os.environ, "PYTHONPATH": packages, "NO_COLOR": "1", "COLUMNS": "200"}
+    program = "from importlinter.cli import lint_imports_command as c; c()"
+    try:
+        result = run(sys.executable, "-c", program, "--no-cache", cwd=sources, env=environment)
+    finally:
+        for path, content in before.items():
+            (sources / path).write_bytes(content)
+    assert "Contracts: " in result.stdout, result.stdout + result.stderr
+    return set(re.findall(r"^(.+) BROKEN\b", result.stdout, re.MULTILINE))
+
+
+def test_the_contracts_hold_and_each_can_break(sources: Path) -> None:
+    assert broken(sources) == set()
+    names = broken(
+        sources,
+        (f"{CPU}/probe.py", "def late():\n    import deepspeed"),
+        (f"{CPU}/traits.py", "import accel_cuda.traits"),
+        (f"{CPU}/backends.py", "import accel_core.upstream"),
+        ("packages/accel-cuda/src/accel_cuda/traits.py", "from accel_cuda import probe"),
+        ("packages/accel-cuda/src/accel_cuda/probe.py", "from accel_cuda import traits"),
+        (f"{CORE}/errors.py", "import accel_core.cli.main\nimport accel_cpu"),
+    )
+    assert names >= {
+        "Only accel_core.upstream and accel_ops.offload import deepspeed",
+        "No folder imports one that imports it",
+        "Packages are layered",
+    }
+
+
+# --- the public interface since the last release
+
+VENDOR = "packages/accel-core/src/accel_core/vendor.py"
+RELEASED = "INTERFACE_VERSION = 3\n\ndef record(key: str) -> None: ...\n"
+
+
+@pytest.fixture
+def released(repository: Repository) -> Repository:
+    """A core with the five public packages, released as 0.2.0."""
+    for name in api.PUBLIC:
+        repository.write(f"packages/accel-core/src/accel_core/{name}.py")
+    repository.write(VENDOR, HEADER + RELEASED)
+    repository.commit()
+    repository.git("tag", "accel-core-v0.2.0")
+    return repository
+
+
+@pytest.mark.parametrize(
+    ("now", "broken"),
+    [
+        (RELEASED + "\ndef more() -> None: ...\n", []),
+        (
+            RELEASED.replace("key: str", "key: str, more: int"),
+            ["record(more): Parameter was added as required"],
+        ),
+        (RELEASED.replace("record", "_record"), ["record: Public object was removed"]),
+        (RELEASED.replace("record", "renamed").replace("3", "4"), []),
+    ],
+)
+def test_what_breaks_a_vendor_package_needs_a_new_interface_number(
+    released: Repository, now: str, broken: list[str]
+) -> None:
+    released.write(VENDOR, HEADER + now)
+    released.commit()
+    found = [problem.found for problem in api.check(released.root)]
+    assert len(found) == len(broken)
+    assert all(what in text for what, text in zip(broken, found, strict=True))
+
+
+def test_before_a_release_nothing_is_compared(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(api.check(repository.root)) == []
+    assert capsys.readouterr().out.startswith("nothing to compare with")
+
+
+def test_a_release_is_compared_with_the_one_before(released: Repository) -> None:
+    released.write(VENDOR, HEADER + RELEASED.replace("record", "renamed"))
+    released.commit()
+    released.git("tag", "accel-core-v0.3.0")
+    assert len(list(api.check(released.root))) == 1
+
+
+# --- the trial of an installed package, in this environment, with answers that it could get elsewhere
+
+CANDIDATE = {"key": "cpu", "package": "accel-cpu", "state": "present", "runtime": True, "reason": "2 CPUs"}
+CLASS = "accel_cpu.accelerator.CPU_Accelerator"
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, status: int = 0, **given: Any) -> None:
+    """Let each question to another process have an answer as of a good wheel, but for those given."""
+    known = {"doctor": {"candidates": [CANDIDATE]}, "accelerator": [CLASS, True], "library": ["wheel"] * 2}
+    known |= given
+
+    def ask(*arguments: str, **variables: str) -> Any:
+        kinds = {smoke._ACCELERATOR: "accelerator", smoke._LIBRARY: "library"}
+        return known[kinds.get(arguments[-1], "doctor")]
+
+    monkeypatch.setattr(smoke, "_ask", ask)
+    done = subprocess.CompletedProcess[str]([], status, "", "broken")
+    monkeypatch.setattr(smoke, "_python", lambda *arguments: done)
+
+
+def test_this_environment_gives_the_cpu_to_deepspeed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Editable packages may have compiled their library here.
+    monkeypatch.setattr(smoke, "_check_library", lambda: iter(()))
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    assert list(smoke.check("accel-cpu", True)) == []
+    assert f"verified: cpu gives {CLASS}, to DeepSpeed and accel_core alike" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"status": 1}, "python -m pip check failed"),
+        ({"doctor": {"candidates": []}}, "accel doctor does not offer cpu"),
+        ({"doctor": {"candidates": [{**CANDIDATE, "state": "broken"}]}}, "accel doctor does not offer cpu"),
+        ({"accelerator": ["deepspeed.accelerator.CPU_Accelerator", True]}, "DeepSpeed does not use"),
+        ({"accelerator": [CLASS, False]}, "DeepSpeed does not use"),
+        ({"library": ["compiled on this machine", "wheel"]}, "the host kernels are not the library"),
+    ],
+)
+def test_each_thing_that_does_not_work_is_reported(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], what: str
+) -> None:
+    answers(monkeypatch)
+    assert list(smoke.check("accel-cpu", True)) == []
+    answers(monkeypatch, **given)
+    assert [problem for problem in smoke.check("accel-cpu", True) if problem.what.startswith(what)]
+
+
+def test_a_missing_runtime_fails_only_when_the_device_is_required(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = {**CANDIDATE, "state": "absent", "runtime": False}
+    answers(monkeypatch, doctor={"candidates": [absent]})
+    assert list(smoke.check("accel-cpu", False)) == []
+    assert "not verified on this machine: DS_ACCELERATOR=cpu gives the accel" in capsys.readouterr().out
+    (problem,) = smoke.check("accel-cpu", True)
+    assert problem.what.startswith("not verified")
+
+
+def test_output_without_an_answer_is_shown_with_its_end() -> None:
+    with pytest.raises(Problem, match="no toy"):
+        smoke._ask("-c", "raise ValueError('no toy')")

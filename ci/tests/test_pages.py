@@ -1,21 +1,33 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
+"""Pages and pictures that programs make say what the code and the results say."""
+
 import ast
+import io
 import json
 import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 import accel_sim
 from accel_core.op_builder import Implementation, OpBuilder
-from accel_core.vendor import deepspeed_folder
-from ci import evidence, feature_matrix, workspace
-from ci.tests import repository as repositories
-from ci.tests.repository import HEADER, ROOT, Repository
+from accel_core.vendor import INTERFACE_VERSION, core_requirement, deepspeed_folder
+from ci import command_help, evidence, feature_matrix, limits, pictures, versions, workspace
+from ci.evidence import NOT_RUN, Cell
+from ci.feature_matrix import Results
+from ci.printed import first_difference, same
+
+from .conftest import HEADER, ROOT, Repository
+from .conftest import run as run_here
 
 SIMULATED = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
 CHECKS = """
@@ -213,7 +225,7 @@ _BEGINS = {
 def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
     command = (sys.executable, "-m", "accel_core.cli", "ops", "build", "--json")
-    done = repositories.run(*command, env=accel_sim.environment(key, base=base))
+    done = run_here(*command, env=accel_sim.environment(key, base=base))
     rows = [row for row in json.loads(done.stdout)["ops"] if row["state"] == "ok"]
     assert rows
     for row in rows:
@@ -276,3 +288,195 @@ def test_each_test_that_the_matrix_names_exists_and_each_word_has_a_meaning() ->
     for shown in workspace.read_toml(ROOT / evidence.TESTS)["shown"]:
         assert (ROOT / shown["by"]).is_file(), shown["by"]
         assert set(shown["on"].values()) <= evidence.WORDS.keys()
+
+
+def test_the_page_has_every_option_of_every_command_and_no_other() -> None:
+    block = r"^##+ accel ([\w -]+?)(?: \([\w-]+\))?\n\n```text\n(.+?)^```$"
+    page = (ROOT / command_help.PAGE).read_text(encoding="utf-8")
+    shown = dict(re.findall(block, page, re.MULTILINE | re.DOTALL))
+    expected = {name: parser for name, _, parser in command_help.parsers()}
+    assert shown.keys() == expected.keys(), "python -m ci.command_help"
+    for name, parser in expected.items():
+        options = {o for a in parser._actions for o in a.option_strings if o.startswith("--")}
+        listed = set(re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", shown[name], re.MULTILINE))
+        hidden = {o for a in parser._actions for o in a.option_strings if a.help == "==SUPPRESS=="}
+        assert listed <= options, name
+        missing = {option for option in options - hidden if option not in shown[name]}
+        assert missing == set(), f"{name}: python -m ci.command_help"
+
+
+# --- the page of versions is what the packages require and what accel-core does with interface numbers
+
+VERSIONS_PAGE = (ROOT / versions.PAGE).read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_the_packages_say() -> None:
+    assert versions.page(ROOT) == VERSIONS_PAGE, "python -m ci.versions"
+
+
+def test_every_package_has_a_row_with_what_it_requires() -> None:
+    rows = {row.split("]")[0]: row for row in re.findall(r"^\| \[(accel-.+)$", VERSIONS_PAGE, re.MULTILINE)}
+    packages = workspace.load(ROOT)
+    assert rows.keys() == packages.keys()
+    for name, package in packages.items():
+        for each in package.requires:
+            assert not each.name.startswith("accel-") or f"{each.name} " in rows[name]
+
+
+def test_a_vendor_package_of_this_interface_requires_what_the_page_says() -> None:
+    shown = dict(re.findall(r"^\| (\d+)(?: \(to come\))? \| .+ \| `(.+)` \|$", VERSIONS_PAGE, re.MULTILINE))
+    wanted = Requirement(shown[str(INTERFACE_VERSION)])
+    assert wanted == Requirement(core_requirement(INTERFACE_VERSION))
+    vendors = [package for package in workspace.load(ROOT).values() if package.vendors]
+    assert len(vendors) == 8
+    assert [package.name for package in vendors if wanted not in package.requires] == []
+
+
+# --- the section of known limits has all that a package declares missing, what failed, and what was not run
+
+VERSIONS = {"python": "3.11.7", "torch": "2.13.0", "deepspeed": "0.19.8"}
+
+
+def section(**found: object) -> str:
+    pytest.importorskip("accel_mps", reason="not run: accel_mps is not installed")
+    result = Results("mps", "accel_mps.accelerator:MPS_Accelerator", True, VERSIONS, **found)  # type: ignore[arg-type]
+    cells = [Cell("AutoTP", "mps", NOT_RUN, "see docs/a.md"), Cell("Graphs", "npu", NOT_RUN)]
+    return limits.section(result, cells)
+
+
+def test_every_trait_has_its_reason_and_says_where_it_holds() -> None:
+    rows = [line.split(" | ") for line in section().splitlines() if line.startswith("| `")]
+    named = {row[0].split("`")[1]: (row[1], row[2]) for row in rows}
+    assert named["fp64"] == ("always", "Metal has no double precision |")
+    assert named["bf16"] == ("on some machines", "macOS computes in bfloat16 from version 14 on |")
+
+
+def test_ops_are_listed_once_below_their_reason() -> None:
+    assert section().count("`RaggedOpsBuilder`") == 1
+
+
+def test_what_failed_is_not_counted_as_declared() -> None:
+    text = section(checks={"a": "passed", "b": "failed", "c": "streams"})
+    assert "1 of 3 conformance checks passed, **1 failed**, 1 are declared missing" in text
+
+
+def test_features_that_were_not_run_on_this_device_are_named() -> None:
+    assert "Not run: AutoTP (see a.md)." in section()
+    assert "Graphs" not in section().rpartition("Not run:")[2]
+
+
+def test_a_page_without_a_place_for_the_section_is_an_error() -> None:
+    with pytest.raises(ValueError, match="limits: generated"):
+        limits.in_page("# mps", Results("mps", "", True, VERSIONS), ())
+
+
+# --- a shown output may differ from the real one where machines differ, and nowhere else
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("loss 0.148  on acme:0", "loss 0.1485 on acme:0"),
+        ("loss 45.25, bound 1.6e-06", "loss 45.28, bound 1.61e-06"),
+        ("torch 2.13.0+cpu", "torch 2.14.1"),
+        ("torch 2.13.0: 0.1", "torch 2.9.1: 0.13"),
+        (".venv/bin/python -u train.py", "/usr/bin/python3.12 -u train.py"),
+        ("norm [1.5, …]", "norm [1.5, 7, 8]"),
+        ("fits with 2 GiB …", "fits with 2 GiB to spare"),
+    ],
+)
+def test_what_differs_between_machines_may_differ(shown: str, printed: str) -> None:
+    assert same(shown, printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("loss 0.148  on acme:0", "loss 0.158 on acme:0"),
+        ("loss 0.148  on acme:0", "loss -0.148 on acme:0"),
+        ("loss 0.148  on acme:0", "loss nan on acme:0"),
+        ("bound 1.6e-06", "bound 1.6e-05"),
+        ("loss 0.1", "loss 0.2"),
+        ("loss 45.25", "loss 45.3"),
+        ("host 10.0.0.1", "host 10.0.0.2"),
+        ("host 10.11.0.1", "host 10.12.0.1"),
+        ("took 2.6 s", "took 2.7 s"),
+        ("took 2 minutes", "took 3 minutes"),
+        ("48 tokens", "49 tokens"),
+        ("took 2.6 s", "took 2.6 min"),
+        (".venv/bin/python", "/usr/bin/pypy"),
+        ("train.py:41:9: rewritten", "train.py:42:9: rewritten"),
+        ("npu chosen", "npu present"),
+        ("chosen: npu", "chosen: npu, with a warning"),
+    ],
+)
+def test_anything_else_is_a_difference(shown: str, printed: str) -> None:
+    assert not same(shown, printed)
+
+
+PRINTED = ["begin", "one", "two", "three", "end"]
+
+
+@pytest.mark.parametrize("shown", [["one", "two"], ["begin", "…", "end"], ["…", "three"], ["one", "…"]])
+def test_shown_lines_follow_each_other_in_the_output(shown: list[str]) -> None:
+    assert first_difference(shown, PRINTED) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "named"),
+    [
+        (["one", "three"], "three"),
+        (["two", "one"], "one"),
+        (["begin", "…", "four"], "four"),
+        (["zero"], "zero"),
+    ],
+)
+def test_the_first_line_that_is_not_in_its_place_is_named(shown: list[str], named: str) -> None:
+    assert first_difference(shown, PRINTED) == named
+
+
+# --- a picture has what a terminal has: lines that were written over are gone, a moment is that which is asked for
+
+
+@pytest.fixture
+def written() -> str:
+    """What a program writes whose status is two lines below its output."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=40)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for step in range(4):
+            live.update(Text(f"step {step}\nrunning", style="bold"), refresh=True)
+            console.print(f"output {step}")
+    return file.getvalue()
+
+
+def test_the_end_has_the_output_and_no_status(written: str) -> None:
+    lines = Text.from_ansi(pictures.screen(written)).plain.splitlines()
+    assert [line.strip() for line in lines if line.strip()] == [f"output {step}" for step in range(4)]
+
+
+def test_a_moment_has_its_status_below_the_output_until_then(written: str) -> None:
+    text = Text.from_ansi(pictures.screen(written, r"^step 2")).plain
+    assert text.splitlines() == ["…", "output 0", "output 1", "step 2", "running"]
+
+
+def test_a_line_that_is_written_over_from_its_start_is_replaced() -> None:
+    assert pictures.screen("10 %\r20 %\r30 %\n") == "30 %\n"
+
+
+@pytest.mark.parametrize("name", pictures.COMMANDS)
+def test_a_picture_shows_its_command_and_nothing_of_this_machine(name: str) -> None:
+    text = (ROOT / pictures.FOLDER / name).read_text(encoding="utf-8")
+    assert f'aria-label="{pictures.COMMANDS[name][0]}"' in text
+    assert "@font-face" not in text
+    # What is left of a path that begins at the root is of the vendor's own software.
+    paths = re.findall(r"(?<![\w<:/.])/\w+/[\w./-]*", text)
+    assert {path for path in paths if not path.startswith("/System/Library/")} == set()
+
+
+def test_every_picture_is_made_by_a_command_and_shown_on_a_page() -> None:
+    kept = {path.name for path in (ROOT / pictures.FOLDER).iterdir()}
+    assert kept == set(pictures.COMMANDS)
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    assert {name for name in kept if f"pictures/{name})" not in text} == set()
