@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the example importable, and runs its script as a user would."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

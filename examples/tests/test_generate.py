@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """generate.py: a model divided among two processes makes the whole model's tokens, and its input is judged."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

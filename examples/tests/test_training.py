@@ -1,16 +1,22 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs of a tiny model: what they leave, that they learn, and that a resumed run is the same run."""
-
-from __future__ import annotations
+"""Whole runs: what they leave, that they learn and resume bit for bit, what is refused, and training from disk."""
 
 import json
+import os
+import re
+import resource
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_lm import report
+from byte_lm.errors import BadInput
+from byte_lm.job import read_job
+from zero_infinity_nvme import memory
 
 EXAMPLES = Path(__file__).parent.parent
 STEPS, HALF = 6, 3
@@ -86,3 +92,245 @@ def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(tmp_path, py
 
     hurried = read_summary(tmp_path / "in_a_hurry")
     assert 0 < hurried["steps"] == hurried["validation_loss"][-1][0] < 1_000_000
+
+
+# --- input that a run cannot start with: four parts on stderr, exit status 2, and nothing left behind
+
+FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
+
+
+def given(content: str, flag: str) -> Callable[[Path], list[str]]:
+    """A file `given` with this content, which the flag names."""
+
+    def make(folder: Path) -> list[str]:
+        (folder / "given").write_text(content)
+        return [flag, "given"]
+
+    return make
+
+
+def folder_of_binaries(folder: Path) -> list[str]:
+    (folder / "given").mkdir()
+    (folder / "given" / "table.bin").write_bytes(bytes(200_000))
+    return ["--data", "given"]
+
+
+def checkpoint_without_state(folder: Path) -> list[str]:
+    (folder / "given/checkpoint/step000001").mkdir(parents=True)
+    (folder / "given/checkpoint/latest").write_text("step000001")
+    return ["--resume", "--out", "given"]
+
+
+def checkpoint_of_another_shape(folder: Path) -> list[str]:
+    flags = checkpoint_without_state(folder)
+    state = {"identity": {"layers": 9}, "step": 1}
+    (folder / "given/checkpoint/step000001/run.json").write_text(json.dumps(state))
+    return flags
+
+
+def just(*flags: str) -> Callable[[Path], list[str]]:
+    return lambda folder: list(flags)
+
+
+CASES = {
+    "missing data folder": (just("--data", "nowhere"), "nowhere is missing"),
+    "a file as data folder": (given("text " * 100_000, "--data"), "given is not a folder"),
+    "no text in the data folder": (folder_of_binaries, "0 text file(s) with 0 bytes"),
+    "context longer than the text": (just("--context", "9999999"), "--context 9999999"),
+    "missing config": (just("--deepspeed_config", "nowhere.json"), "nowhere.json"),
+    "half-written config": (given('{"optimizer": {"type": "Ad', "--deepspeed_config"), "Unterminated string"),
+    "config that is no object": (given("[1, 2]", "--deepspeed_config"), "a JSON list"),
+    "bad stage in the config": (
+        given('{"zero_optimization": {"stage": 7}}', "--deepspeed_config"), "zero_optimization.stage is 7"
+    ),
+    "bad stage": (just("--stage", "7"), "--stage 7"),
+    "offload without ZeRO": (just("--offload", "--stage", "0"), "ZeRO stage 0"),
+    "bad dtype": (just("--dtype", "fp7"), "--dtype fp7"),
+    "no steps": (just("--steps", "0"), "--steps 0"),
+    "no time": (just("--minutes", "0"), "--minutes 0.0"),
+    "heads that do not divide the width": (just("--heads", "3"), "--width 128"),
+    "unknown flag": (just("--stepps", "3"), "--stepps"),
+    "a word for a number": (just("--steps", "many"), "many"),
+    "no checkpoint to resume": (just("--resume"), "No such file"),
+    "checkpoint without its state": (checkpoint_without_state, "run.json"),
+    "checkpoint of another model": (checkpoint_of_another_shape, "layers is 5 here and 9 in the checkpoint"),
+    "output below a file": (lambda folder: [given("", "--out")(folder)[0], "given/results"], "given"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_input_is_explained_and_leaves_nothing(case, tmp_path, monkeypatch) -> None:
+    make, found = CASES[case]
+    flags = make(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput) as caught:
+        read_job(flags)
+    assert FOUR_PARTS.fullmatch(f"error: {caught.value}\n"), str(caught.value)
+    assert found in str(caught.value).splitlines()[1]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_under_a_launcher_refused_input_is_explained_once(tmp_path: Path, python: Callable) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    result = python(tmp_path, *launcher, EXAMPLES / "train_lm.py", "--steps", "0")
+    assert result.returncode != 0
+    assert result.stderr.count("--steps 0") == 1
+    assert FOUR_PARTS.search(result.stderr)
+
+
+def test_config_that_only_deepspeed_can_judge_is_refused_alike(tmp_path, train, tiny) -> None:
+    (tmp_path / "given").write_text('{"zero_optimization": {"stage": 1, "reduce_bucket_size": "wide"}}')
+    result = train(tmp_path, *tiny, "--deepspeed_config", "given")
+    assert result.returncode == 2
+    assert FOUR_PARTS.search(result.stderr), result.stderr
+    assert "reduce_bucket_size" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_accelerator_that_does_not_exist_is_refused_in_accels_own_words(tmp_path, train, tiny) -> None:
+    result = train(tmp_path, *tiny, DS_ACCELERATOR="abacus")
+    assert result.returncode == 2
+    assert FOUR_PARTS.fullmatch(result.stderr), result.stderr
+    assert "abacus" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_whose_loss_could_not_be_drawn_is_refused_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="matplotlib is not installed") as error:
+        report.check_plotting()
+    assert "examples/requirements.txt" in error.value.do
+
+
+# --- the example that trains from disk: below a limit that training in memory exceeds
+
+
+PROGRAM = Path(__file__).parent.parent / "zero_infinity_nvme" / "train.py"
+STEP = re.compile(r"step (\d+) loss ([\d.]+) .*read +(\d+) MiB, wrote +(\d+) MiB")
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def train_from_disk(python: Command, folder: Path, *options: str) -> list[tuple[str, ...]]:
+    """Return step, loss, MiB read and written of each step."""
+    ended = python(folder, "-W", "ignore", PROGRAM, "--folder", "run", *options, DS_ACCELERATOR="cpu")
+    assert ended.returncode == 0, ended.stderr
+    return STEP.findall(ended.stdout)
+
+
+@pytest.mark.upstream
+def test_a_resumed_run_has_the_losses_of_one_without_interruption(python: Command, tmp_path: Path) -> None:
+    small = ("--layers", "4", "--limit", "400")
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = train_from_disk(python, tmp_path / "whole", *small, "--steps", "4")
+    first = train_from_disk(python, tmp_path / "parts", *small, "--steps", "2")
+    second = train_from_disk(python, tmp_path / "parts", *small, "--steps", "4", "--resume")
+    assert [row[:2] for row in first + second] == [row[:2] for row in whole]
+    assert [row[0] for row in whole] == ["0", "1", "2", "3"]
+    assert all(int(read) > 0 and int(written) > 0 for _, _, read, written in whole)
+
+
+@pytest.mark.slow
+@pytest.mark.upstream
+def test_a_model_larger_than_the_limit_trains_from_disk_and_not_in_memory(python, tmp_path) -> None:
+    options = ("--layers", "40", "--limit", "400", "--steps", "1")  # 560 MiB of states
+    assert len(train_from_disk(python, tmp_path, *options)) == 1
+    ended = python(tmp_path, PROGRAM, "--folder", "run", *options, "--in-memory", DS_ACCELERATOR="cpu")
+    assert ended.returncode != 0
+    assert "memory" in ended.stderr.lower()
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize(("given", "limit"), [(("--layers", "8"), 67), (("--limit", "40"), 40)])
+def test_a_limit_that_is_too_low_is_refused_with_one_that_fits(python, tmp_path, given, limit) -> None:
+    ended = python(tmp_path, PROGRAM, "--folder", "run", *given)
+    assert ended.returncode == 2
+    said = " ".join(ended.stderr.split())
+    assert f"a limit of {limit} MiB is too low" in said
+    assert re.search(r"Add --limit 400, or leave out --layers", said)
+    assert not (tmp_path / "run").exists()
+
+
+# --- its memory limit: a cgroup v2 where there is one to be had, else RLIMIT_DATA
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The limits that would have been set, of the kind RLIMIT_DATA: the process of the tests keeps its own."""
+    found: list[int] = []
+
+    def set_limit(kind: int, given: tuple[int, int]) -> None:
+        assert kind == resource.RLIMIT_DATA
+        found.append(given[0])
+
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    return found
+
+
+def tree(root: Path, own: str, **controllers: str) -> Path:
+    """Files as of /proc and /sys. own: /proc/self/cgroup; controllers: of a group, `_` is the slash."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(own)
+    for group, text in controllers.items():
+        folder = root / "sys/fs/cgroup" / group.replace("_", "/").strip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cgroup.subtree_control").write_text(f"{text}\n")
+    return root / "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("own", "controllers", "parent"),
+    [
+        ("0::/\n", {"_": "cpu memory"}, ""),
+        ("0::/user/app\n", {"_": "memory", "_user": "memory pids", "_user_app": ""}, "user"),
+        ("5:cpuset:/\n0::/app\n", {"_": "memory", "_app": "memory"}, "app"),
+    ],
+    ids=["the root", "beside its own", "below its own"],
+)
+def test_the_process_moves_to_a_cgroup_with_the_limit(tmp_path, limits, own, controllers, parent) -> None:
+    folder = tree(tmp_path, own, **controllers) / parent / f"zero-infinity-{os.getpid()}"
+    said = memory.limit(100 * MIB, tmp_path)
+    wanted = int((folder / "memory.max").read_text())
+    assert 100 * MIB < wanted <= memory.peak() + 100 * MIB
+    assert (folder / "cgroup.procs").read_text() == str(os.getpid())
+    assert said == f"cgroup {folder.name}, {wanted // MIB} MiB"
+    assert limits == []
+
+
+@pytest.mark.parametrize(
+    ("own", "controllers"),
+    [
+        ("4:memory:/job\n", {"_memory_job": "memory"}),
+        ("4:memory:/job\n0::/\n", {"_": ""}),
+        ("0::/far/away/job\n", {"_": "memory", "_far_away": "cpu", "_far_away_job": ""}),
+        ("0::/outside/of/the/container\n", {}),
+        ("", {}),
+    ],
+    ids=["version 1", "both versions", "another controller", "not mounted", "nothing"],
+)
+def test_without_such_a_cgroup_the_limit_is_that_of_data(tmp_path, limits, own, controllers) -> None:
+    tree(tmp_path, own, **controllers)
+    assert memory.limit(100 * MIB, tmp_path) == f"RLIMIT_DATA {limits[0] // MIB} MiB"
+    assert limits[0] > 100 * MIB
+    assert not list(tmp_path.rglob("zero-infinity-*"))
+
+
+@pytest.mark.parametrize("refused", ["memory.max", "cgroup.procs"])
+def test_a_cgroup_that_refuses_the_process_is_removed(tmp_path, limits, monkeypatch, refused) -> None:
+    root = tree(tmp_path, "0::/\n", _="memory")
+    written: list[str] = []
+
+    def write(path: Path, text: str, encoding: str) -> int:
+        if path.name == refused:
+            raise PermissionError(path)
+        written.append(path.name)  # the kernel's files do not keep the folder from being removed
+        return len(text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    assert memory.limit(100 * MIB, tmp_path).startswith("RLIMIT_DATA")
+    assert len(limits) == 1
+    assert refused not in written
+    assert os.listdir(root) == ["cgroup.subtree_control"]

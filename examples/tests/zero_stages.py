@@ -7,8 +7,6 @@
 Results go to <variant>/whole and <variant>/resumed. A program, because a test cannot be two ranks.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
