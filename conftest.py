@@ -27,7 +27,6 @@ MORE = (
     "packages/accel-cpu/tests/ccl/*",
     "packages/accel-cpu/tests/shm/*",
     "packages/accel-cpu/tests/test_collectives.py",
-    "packages/accel-cuda/tests/test_images.py",
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
     "packages/accel-ops/tests/offload/test_[lsz]*.py",
@@ -35,7 +34,6 @@ MORE = (
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",
     "packages/accel-xpu/tests/spirv/*",
-    "packages/accel-xpu/tests/test_packaged.py",
 )
 
 

@@ -70,7 +70,7 @@ def no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
 
 
-#: Elsewhere test_simulated.py runs them, and test_kernels_on_cpu.py.
+#: Elsewhere test_simulated.py runs them, and test_kernels.py.
 collect_ignore = [
     *([] if torch.xpu.is_available() else ["device"]),
     *([] if "ACCEL_XPU_RUNTIME" in os.environ else ["spirv"]),

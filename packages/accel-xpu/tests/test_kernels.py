@@ -1,25 +1,200 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the quantizer falls back from, with its reasons: no Intel runtime is needed here. tests/spirv has one."""
+"""The kernels: in the wheel, through the real libsycl, and what the quantizer falls back from without a runtime."""
 
 import hashlib
 import json
+import os
+import re
+import struct
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import accel_sim
 from accel_core.op_builder.native import find_compiler
-from accel_ops import fused_optimizers
+from accel_ops import fused_optimizers, step_kernels
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
 from accel_xpu.kernels import loading, packaged, shim
+from accel_xpu.kernels.shim import sizes_of
 from accel_xpu.op_builder.fused import FusedAdamBuilder, FusedLionBuilder
 from accel_xpu.op_builder.quantizer import QuantizerBuilder
+from shared import kernel_wheels
+
+from . import runtimes
+
+# Numbers of instructions and of an execution mode, from the specification.
+_ENTRY_POINT, _EXECUTION_MODE, _INT, _FLOAT, _POINTER, _FUNCTION, _PARAMETER = 15, 16, 21, 22, 32, 54, 55
+_ARRAY, _STRUCT, _CONSTANT = 28, 30, 43
+#: Memory of a function: a struct that is an argument lies there.
+_FUNCTION_MEMORY = 7
+_CONTRACTION_OFF = 31
+
+
+class _Layouts:
+    """Bytes and alignment of types; a pointer counts as 0 unless it is that of a struct by value."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[int, int]] = {}
+        self._constants: dict[int, int] = {}
+
+    def see(self, number: int, words: tuple[int, ...]) -> None:
+        if number in (_INT, _FLOAT):
+            self.of[words[0]] = words[1] // 8, words[1] // 8
+        elif number == _CONSTANT:
+            self._constants[words[1]] = words[2]
+        elif number == _ARRAY and words[1] in self.of:
+            size, alignment = self.of[words[1]]
+            self.of[words[0]] = size * self._constants[words[2]], alignment
+        elif number == _STRUCT and all(member in self.of for member in words[1:]):
+            end, widest = 0, 1
+            for size, alignment in (self.of[member] for member in words[1:]):
+                end = -(-end // alignment) * alignment + size
+                widest = max(widest, alignment)
+            self.of[words[0]] = -(-end // widest) * widest, widest
+        elif number == _POINTER:
+            self.of[words[0]] = self.of.get(words[2], (0, 1)) if words[1] == _FUNCTION_MEMORY else (0, 1)
+
+
+def kernels(module: bytes) -> dict[str, list[int]]:
+    """Return for each kernel the sizes of its arguments: 0 for a pointer, else bytes."""
+    names: dict[int, str] = {}
+    layouts = _Layouts()
+    arguments: dict[int, list[int]] = {}
+    function = 0
+    for number, words in _instructions(module):
+        layouts.see(number, words)
+        if number == _ENTRY_POINT:
+            text = struct.pack(f"<{len(words) - 2}I", *words[2:])
+            names[words[1]] = text.partition(b"\0")[0].decode()
+        elif number == _FUNCTION:
+            function = words[1]
+        elif number == _PARAMETER:
+            arguments.setdefault(function, []).append(layouts.of[words[0]][0])
+    return {name: arguments[function] for function, name in names.items()}
+
+
+def contraction_is_off(module: bytes) -> bool:
+    """Return whether all kernels say that a * b + c is rounded twice."""
+    modes = [words[0] for number, words in _instructions(module) if number == _EXECUTION_MODE
+             and words[1] == _CONTRACTION_OFF]  # fmt: skip
+    return set(modes) == {words[1] for number, words in _instructions(module) if number == _ENTRY_POINT}
+
+
+def _instructions(module: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    words = struct.unpack(f"<{len(module) // 4}I", module)
+    place = 5
+    while place < len(words):
+        length, number = words[place] >> 16, words[place] & 0xFFFF
+        yield number, words[place + 1 : place + length]
+        place += length
+
+
+#: What torch's wheels for XPU ask of a system (manylinux_2_28).
+OLDEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return kernel_wheels.copied(runtimes.PACKAGE, tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def wheel() -> dict[str, bytes]:
+    return runtimes.files()
+
+
+def test_build_without_runtimes_has_no_kernels_and_says_so(checkout: Path, tmp_path: Path) -> None:
+    done = kernel_wheels.build(checkout, tmp_path, ACCEL_XPU_RUNTIMES=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the wheel has no kernels" in done.stdout + done.stderr
+    assert "intel-opencl-rt 2026.0.0 and 2025.3.2" in done.stdout + done.stderr
+    assert not kernel_wheels.contents(tmp_path)
+
+
+def test_build_fails_without_the_kernels_that_are_demanded(checkout: Path, tmp_path: Path) -> None:
+    nothing = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    done = kernel_wheels.build(checkout, tmp_path, ACCEL_XPU_RUNTIMES="", ACCEL_XPU_IMAGES="1", **nothing)
+    assert done.returncode
+    assert "demands kernels, and pip fails" in done.stdout + done.stderr
+
+
+def test_isolated_build_brings_pip_where_kernels_are_demanded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hatchling import build as backend
+
+    monkeypatch.chdir(checkout)
+    monkeypatch.delenv("ACCEL_XPU_IMAGES", raising=False)
+    assert "pip" not in backend.get_requires_for_build_wheel()
+    monkeypatch.setenv("ACCEL_XPU_IMAGES", "1")
+    assert "pip" in backend.get_requires_for_build_wheel()
+
+
+def test_modules_are_the_launcher_s_kernels_with_its_arguments(wheel: dict[str, bytes]) -> None:
+    table = json.loads(wheel["images.json"])
+    assert list(table["modules"]) == sorted(ARGUMENTS)
+    assert list(table["shims"]) == ["8", "9"]
+    for name, kinds in ARGUMENTS.items():
+        found = kernels(wheel[f"{name}.spv"])
+        assert found == {f"__sycl_kernel_{name}": list(sizes_of(kinds))}
+
+
+def test_modules_have_no_contraction(wheel: dict[str, bytes]) -> None:
+    # Of the kernels that add to a product: without the mode a driver may round both at once.
+    modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in step_kernels.ARGUMENTS]
+    assert len(modules) == 20 + 18
+    assert all(contraction_is_off(module) for module in modules)
+
+
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_shims_ask_for_their_libsycl_without_a_path_and_for_no_newer_system_than_torch(
+    wheel: dict[str, bytes], major: str
+) -> None:
+    content = wheel[f"libaccel_sycl{major}.so"]
+    assert set(re.findall(rb"libsycl\.so[.\d]*", content)) == {f"libsycl.so.{major}".encode()}
+    assert b"/tmp/" not in content
+    for library, version in re.findall(rb"\b(GLIBC|GLIBCXX|CXXABI)_([\d.]+)\0", content):
+        assert tuple(map(int, version.split(b"."))) <= OLDEST[library.decode()], (library, version)
+
+
+# --- through the real libsycl on Intel's OpenCL for CPUs, on each runtime that there is
+
+
+FOUND = runtimes.installed()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packaged files, as the build of the wheel makes them."""
+    folder = tmp_path_factory.mktemp("images")
+    for name, content in runtimes.files().items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("release", FOUND or ["none"])
+def test_kernels_on_the_cpu(release: str, images: Path, tmp_path: Path) -> None:
+    variables = runtimes.hook().environment(FOUND[release], tmp_path)
+    variables |= {"ACCEL_XPU_RUNTIME": str(FOUND[release]), "ACCEL_XPU_FILES": str(images)}
+    base = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", str(Path(__file__).with_name("spirv"))],
+        env=accel_sim.environment("xpu", base=base), capture_output=True, text=True, check=False, timeout=1800,
+    )  # fmt: skip
+    assert not done.returncode, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+# --- what the quantizer falls back from, with its reasons: no Intel runtime is needed here
+
 
 MODULE = 0x07230203.to_bytes(4, "little") + bytes(16)
 #: A shim over nothing: a driver that refuses whatever it is given.

@@ -1,13 +1,25 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of the native variant: version and build of torch, and whose the render nodes are."""
+"""Evidence of the three variants, through torch, IPEX and Intel Extension for DeepSpeed; the class without a device."""
 
-from collections.abc import Callable
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.cpp_extension import BuildExtension
 
-from accel_xpu import hardware, probe
+from accel_core.errors import NotAnAccelerator
+from accel_sim import surface
+from accel_xpu import XPU_Accelerator, external, hardware, probe
+from accel_xpu.ipex import probe as ipex_probe
 
 
 @pytest.fixture
@@ -79,3 +91,262 @@ def test_where_there_are_no_device_files_only_the_runtime_can_tell(monkeypatch: 
 def test_mask_stands_in_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZE_AFFINITY_MASK", "1.0")
     assert "ZE_AFFINITY_MASK=1.0" in probe.confirm().reason
+
+
+# --- through IPEX: which releases, how its import fails, what the build for CPUs is
+
+
+WORKS = """
+    from types import SimpleNamespace
+    __version__ = "{version}"
+    _C = SimpleNamespace(_has_xpu=lambda: {xpu})
+"""
+#: The source says os.exit, which there is not; seen in 2.8.0 beside torch 2.13.
+OTHER_TORCH = (
+    "print('ERROR! Intel Extension for PyTorch needs to work with PyTorch 2.8.*')\nimport os\nos.exit(127)"
+)
+
+
+@pytest.fixture
+def ipex(install: Any) -> Callable[..., None]:
+    """`ipex("2.8.0", source)`: that release is installed."""
+
+    def write(version: str, source: str = WORKS, xpu: bool = True) -> None:
+        install("intel_extension_for_pytorch", source.format(version=version, xpu=xpu), version=version)
+
+    return write
+
+
+@pytest.mark.parametrize("version", ["2.1.10+xpu", "2.9.0"])
+def test_release_for_a_torch_out_of_range_is_told(version: str, ipex: Any) -> None:
+    ipex(version)
+    evidence = ipex_probe.evidence()
+    assert not evidence.runtime
+    assert f"{version} is installed, >=2.5" in evidence.reason
+
+
+def test_release_in_range_and_a_node_are_evidence(ipex: Any, render_node: Any) -> None:
+    ipex("2.8.10+xpu")
+    render_node("0x8086")
+    evidence = ipex_probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, True)
+    assert "2.8.10+xpu" in evidence.reason
+
+
+def test_import_beside_another_torch_fails_with_both_versions(
+    ipex: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ipex("2.8.0", OTHER_TORCH)
+    with pytest.raises(ImportError) as raised:
+        ipex_probe.confirm()
+    reported = str(raised.value)
+    assert "made for torch 2.8, this is torch" in reported
+    assert "AttributeError: module 'os' has no attribute 'exit'" in reported
+    assert capsys.readouterr().out == "", "detection prints nothing"
+
+
+def test_build_for_cpus_is_a_device_less_runtime_and_not_broken(ipex: Any) -> None:
+    ipex("2.8.0", xpu=False)
+    answer = ipex_probe.confirm()
+    assert answer.devices == 0
+    assert "build for CPUs" in answer.reason
+
+
+def test_devices_are_those_that_torch_counts(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ipex("2.8.10+xpu")
+    xpu = importlib.import_module("torch").xpu
+    monkeypatch.setattr(xpu, "is_available", lambda: True)
+    monkeypatch.setattr(xpu, "device_count", lambda: 4)
+    assert ipex_probe.confirm().devices == probe.confirm().devices == 4
+
+
+@pytest.fixture
+def accelerator(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """`accelerator("2.8.0")`: the accelerator of that release."""
+
+    def construct(version: str) -> Any:
+        ipex(version)
+        name = "accel_xpu.ipex.accelerator"
+        monkeypatch.setitem(sys.modules, name, sys)  # so that what is imported now goes with the test
+        del sys.modules[name]
+        return importlib.import_module(name).XPU_Accelerator()
+
+    return construct
+
+
+@pytest.mark.parametrize(
+    ("version", "host"), [("2.5.10+xpu", True), ("2.6.10", False), ("2.10.0", False), ("2.8.0", False)]
+)
+def test_events_before_release_2_6_tell_no_time(
+    version: str, host: bool, accelerator: Callable[[str], Any]
+) -> None:
+    assert accelerator(version).use_host_timers() is host
+
+
+def test_extensions_are_built_by_ipex_s_command(accelerator: Callable[[str], Any], tmp_path: Path) -> None:
+    made = accelerator("2.8.0")
+    folder = tmp_path / "intel_extension_for_pytorch" / "xpu"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "cpp_extension.py").write_text("class DpcppBuildExtension: ...")
+    assert made.build_extension().__name__ == "DpcppBuildExtension"
+
+
+def test_memory_is_available_in_a_torch_without_mem_get_info(
+    accelerator: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = accelerator("2.5.10+xpu")
+    xpu = importlib.import_module("torch").xpu
+    monkeypatch.delattr(xpu, "mem_get_info")
+    monkeypatch.setattr(made, "total_memory", lambda index=None: 100)
+    monkeypatch.setattr(xpu, "memory_allocated", lambda index=None: 30)
+    assert made.available_memory() == 70
+
+
+# --- Intel Extension for DeepSpeed: its class is read, and not used unless it has every method
+
+
+PACKAGE = "intel_extension_for_deepspeed"
+#: What DeepSpeed's interface asked for since 0.9.4 was written.
+SINCE = {
+    "available_memory", "capture_to_graph", "create_graph", "export_envs", "get_compile_backend",
+    "handles_memory_backpressure", "is_triton_supported", "replay_graph", "resolves_data_dependency",
+    "set_compile_backend", "set_visible_devices_envs", "supported_dtypes", "use_host_timers",
+    "visible_devices_envs",
+}  # fmt: skip
+
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def release(install: Any) -> Write:
+    """`release("1.0", ["device_name"])`: a release whose class has these methods."""
+
+    def write(version: str, methods: Iterable[str], bases: str = "DeepSpeedAccelerator") -> None:
+        module: Path = install(PACKAGE, "from .xpu_accelerator import XPU_Accelerator", version=version)
+        body = "".join(f"    def {name}(self): ...\n" for name in methods)
+        module.with_name("xpu_accelerator.py").write_text(
+            "import intel_extension_for_pytorch\n"
+            "from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator\n"
+            f"class XPU_Accelerator({bases}):\n    kind = 'xpu'\n{body}"
+        )
+
+    return write
+
+
+def missing() -> list[str]:
+    """The methods that the error names."""
+    with pytest.raises(NotAnAccelerator) as raised:
+        external.evidence()
+    names: list[str] = raised.value.found.partition("methods: ")[2].split(", ")
+    assert f"lacks {len(names)} methods" in raised.value.found
+    assert "pip uninstall" in raised.value.do
+    return names
+
+
+@pytest.mark.upstream
+def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release: Write) -> None:
+    recorded = surface.load(PACKAGE).children(f"{PACKAGE}.XPU_Accelerator")
+    release("0.9.4", recorded)
+    names = set(missing())
+    assert names >= SINCE
+    assert not names & recorded.keys()
+
+
+@pytest.mark.upstream
+def test_complete_class_depends_on_ipex(release: Write, tmp_path: Path) -> None:
+    release("1.0", [])
+    demanded = missing()
+    shutil.rmtree(tmp_path / PACKAGE)
+    shutil.rmtree(tmp_path / f"{PACKAGE}-1.0.dist-info")
+    release("1.1", demanded)
+    assert "1.1; intel_extension_for_pytorch is not installed" in external.evidence().reason
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("bases", ["Common", "DeepSpeedAccelerator, Common"])
+def test_class_with_other_bases_is_left_to_its_construction(bases: str, release: Write) -> None:
+    release("1.0", ["device_name"], bases)
+    assert "1.0; intel_extension_for_pytorch is not installed" in external.evidence().reason
+
+
+@pytest.mark.upstream
+def test_without_deepspeed_there_is_nothing_to_derive_from(
+    release: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release("0.9.4", [])
+    monkeypatch.setattr(external, "deepspeed_folder", lambda: None)
+    evidence = external.evidence()
+    assert not evidence.runtime
+    assert "deepspeed is not" in evidence.reason
+
+
+# --- what the class answers where there is no device: on a login node, and to a launcher
+
+
+BINDINGS = """
+import torch.distributed
+torch.distributed.Backend.register_backend("ccl", lambda *args: None, devices={devices})
+"""
+ASK = """
+import json
+from accel_xpu import XPU_Accelerator, collectives
+print(json.dumps([XPU_Accelerator().communication_backend_name(), collectives.choose().reason]))
+"""
+
+
+def test_half_types_train_also_where_there_is_no_device_to_ask() -> None:
+    xpu = XPU_Accelerator()
+    assert xpu.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
+    assert xpu.is_fp64_supported()
+
+
+def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes() -> None:
+    xpu = XPU_Accelerator()
+    environment: dict[str, str] = {}
+    xpu.set_visible_devices_envs(environment, [1, 3])
+    assert environment == {"ZE_AFFINITY_MASK": "1,3"}
+    for variable in ("CCL_ATL_TRANSPORT", "FI_PROVIDER", "SYCL_CACHE_PERSISTENT", "ZE_FLAT_DEVICE_HIERARCHY"):
+        assert variable.startswith(tuple(xpu.export_envs())), variable
+    assert not "ZE_AFFINITY_MASK".startswith(tuple(xpu.export_envs()))
+
+
+def test_without_ipex_events_tell_the_time_and_torch_builds_extensions() -> None:
+    xpu = XPU_Accelerator()
+    assert not xpu.use_host_timers()
+    assert xpu.build_extension() is BuildExtension
+    assert xpu.get_compile_backend() == "inductor"
+
+
+def test_torch_without_graphs_is_a_trait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.xpu, "XPUGraph")
+    xpu = XPU_Accelerator()
+    assert xpu.create_graph() is None
+    assert "graphs" in xpu.traits
+    monkeypatch.undo()
+    assert "graphs" not in XPU_Accelerator().traits
+
+
+@pytest.mark.parametrize(
+    ("devices", "backend", "reported"),
+    [
+        (["xpu"], "ccl", "serves this torch"),
+        (["cpu"], "xccl", "for cpu, not for xpu"),
+        (None, "xccl", "oneccl_bindings_for_pytorch is not installed"),
+    ],
+)
+def test_oneccl_is_used_where_its_bindings_serve_xpu(
+    devices: list[str] | None, backend: str, reported: str, tmp_path: Path
+) -> None:
+    if devices:
+        (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(BINDINGS.format(devices=devices))
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    name, reason = json.loads(done.stdout)
+    assert name == backend
+    assert reported in reason

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The emulated driver, and a wheel with images for it."""
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,25 @@ import pytest
 import torch
 
 from accel_cuda.kernels import compiled_here, images, loading
+from accel_ops.kernel_builders import ARGUMENTS
 from accel_sim.driver import emulated
 
-from .machine import stand_ins, wheel
+
+def wheel(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write images as the build of the wheel does."""
+    table = {}
+    for name, content in contents.items():
+        (folder / f"{name}.cubin").write_bytes(content)
+        table[name] = {"file": f"{name}.cubin", "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / images.TABLE).write_text(json.dumps({"images": table}))
+
+
+def stand_ins(*architectures: int, kernels: Iterable[str] = ARGUMENTS) -> dict[str, bytes]:
+    return {f"sm_{number}": emulated.stand_in(number, kernels) for number in architectures}
 
 
 def driver_build() -> tuple[Path | None, tuple[str, ...]]:
-    """Return headers and flags of the driver: test_kernels_sanitized.py sets others for this process."""
+    """Return headers and flags of the driver: ../test_kernels.py sets others for this process."""
     folder = os.environ.get("ACCEL_TEST_HEADERS")
     return Path(folder) if folder else None, tuple(os.environ.get("ACCEL_TEST_FLAGS", "").split())
 

@@ -1,31 +1,38 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The quantizer's kernels from image to result, on the emulated driver of accel-sim."""
+"""Kernels from image to result, on the drivers that accel-sim emulates: CUDA's, and HIP's with hipRTC."""
 
 import os
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from accel_cuda import CUDA_Accelerator
-from accel_cuda.kernels import driver, images
+from accel_cuda.kernels import compiled_here, driver, hip, images, loading
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.step_kernels import TYPES
 from accel_sim.driver import emulated
+from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
 
-from .machine import stand_ins, wheel
+from .conftest import driver_build, stand_ins, wheel
 
 pytestmark = pytest.mark.skipif("ACCEL_SIM" not in os.environ, reason="not run: a real driver is here")
 PLAIN = QuantizerFunctions()
 
 
-def load() -> tuple[Any, str]:
-    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
-    return builder.load(), builder.reason
+def load(name: str = "QuantizerBuilder") -> tuple[Any, str]:
+    builder = CUDA_Accelerator().create_op_builder(name)
+    op = builder.load()
+    builder.prepare()
+    return op, builder.reason
 
 
 def same(ours: Any, wanted: Any) -> None:
@@ -62,10 +69,12 @@ def test_all_functions_give_the_bits_of_plain_torch(machine: Any) -> None:
 
 
 def quantize_on_each_device(op: Any, machine: Any) -> None:
-    values = torch.randn(2, 8)
+    values = torch.randn(4, 40)
     for index in range(torch.cuda.device_count()):
-        same(op.quantize(values.to(f"cuda:{index}"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
-        assert machine.accel_driver_last_device() == index
+        for bits, kind in ((8, 0), (4, 1)):
+            found = op.quantize(values.to(f"cuda:{index}"), 4, bits, kind)
+            assert machine.accel_driver_last_device() == index
+            same(found, PLAIN.quantize(values, 4, bits, kind))
 
 
 @pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
@@ -130,3 +139,287 @@ def test_captures_take_plain_torch(machine: Any) -> None:
     values.copy_(torch.arange(16.0).view(2, 8))
     graph.replay()
     same(found, PLAIN.quantize(values.cpu(), 2, 8, 0))
+
+
+# --- the optimizers' kernels
+
+
+@pytest.mark.parametrize("begin", [0, 1], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("kinds", TYPES, ids=TYPES.values())
+def test_adam_and_lion_are_those_of_float64(kinds: Any, begin: int, machine: Any) -> None:
+    fused_adam, reason = load("FusedAdamBuilder")
+    assert reason.endswith("; kernels (image sm_90) and plain torch for mixed types and strided tensors")
+    before, launches = machine.accel_driver_launches(), 0 if len(set(kinds)) == 1 else 3
+    expect_steps_of_float64(fused_adam, kinds, 2, "cuda", begin)
+    assert machine.accel_driver_launches() - before == launches
+    fused_lion, reason = load("FusedLionBuilder")
+    assert reason == "image sm_90"
+    before = machine.accel_driver_launches()
+    expect_steps_of_float64(fused_lion, kinds, 1, "cuda", begin)
+    assert machine.accel_driver_launches() - before == 3
+
+
+def test_adam_s_kernels_are_looked_for_when_types_come_that_only_they_take(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = CUDA_Accelerator().create_op_builder("FusedAdamBuilder")
+    before = machine.accel_driver_launches()
+    op = builder.load()
+    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
+    assert builder.reason.endswith(
+        "if they work when first needed, else plain torch for mixed types and strided tensors"
+    )
+    with monkeypatch.context() as capture:
+        capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        expect_steps_of_float64(op, HALVES, 2, "cuda")
+    assert machine.accel_driver_launches() == before
+    expect_steps_of_float64(op, HALVES, 2, "cuda")
+    assert machine.accel_driver_launches() - before == 2 * len(TYPES) + 3
+    assert builder.reason.endswith(
+        "; kernels (image sm_90) and plain torch for mixed types and strided tensors"
+    )
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["kernels", "an install without them"])
+def test_kernels_are_tried_once_a_process(works: bool, machine: Any, tmp_path: Path) -> None:
+    if not works:
+        (tmp_path / images.TABLE).unlink()
+    _, reason = load("FusedLionBuilder")
+    assert reason.startswith("image sm_90" if works else "plain torch: no images in this install")
+    before = machine.accel_driver_launches()
+    wheel(tmp_path, {} if works else stand_ins(90))
+    for _ in range(2):
+        assert load("FusedLionBuilder")[1] == reason
+    assert machine.accel_driver_launches() == before
+
+
+def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
+    op, _ = load("FusedLionBuilder")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        lists = [[torch.ones(8, device="cuda")] for _ in range(3)]
+        take(op, lists)
+        assert (machine.accel_driver_last_stream() or 0) == stream.cuda_stream
+    for index in range(torch.cuda.device_count()):
+        expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
+        assert machine.accel_driver_last_device() == index
+
+
+def test_parameters_of_two_devices_are_two_launches(machine: Any) -> None:
+    op, _ = load("FusedLionBuilder")
+    before = machine.accel_driver_launches()
+    lists = [[torch.ones(8, device="cuda:0"), torch.ones(8, device="cuda:1")] for _ in range(3)]
+    take(op, lists)
+    assert machine.accel_driver_launches() - before == 2
+    assert torch.equal(lists[1][0].cpu(), lists[1][1].cpu())
+
+
+@pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
+def test_threads_without_a_context_can_take_steps(version: int, machine: Any) -> None:
+    machine.accel_driver_set(torch.cuda.device_count(), version, 90)
+    op, _ = load("FusedLionBuilder")
+    failures: list[BaseException] = []
+
+    def steps() -> None:
+        try:
+            for index in range(torch.cuda.device_count()):
+                expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    thread.join()
+    assert not failures
+
+
+def test_image_without_a_step_s_kernel_gives_way_to_plain_torch(machine: Any, tmp_path: Path) -> None:
+    wheel(tmp_path, stand_ins(90, kernels=[name for name in ARGUMENTS if "f32_f16" not in name]))
+    op, reason = load("FusedLionBuilder")
+    assert reason.startswith("plain torch: image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND")
+    expect_steps_of_float64(op, HALVES, 1, "cuda")
+    op, reason = load("FusedAdamBuilder")
+    assert "; plain torch (no kernels: image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
+    expect_steps_of_float64(op, HALVES, 2, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "trial"),
+    [("QuantizerBuilder", "a trial of 8 bits"), ("FusedLionBuilder", "a trial step of Lion in f32_f32_f32")],
+)
+def test_device_that_computes_something_else_is_noticed_at_load(
+    name: str, trial: str, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
+    assert f"{trial} on cuda:0 is not what plain torch computes" in load(name)[1]
+
+
+def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise KernelsUnusable("cuLaunchKernel returns CUDA_ERROR_LAUNCH_FAILED (719)")
+
+    op, _ = load("FusedLionBuilder")
+    monkeypatch.setattr(driver.Driver, "launch", refuse)
+    with pytest.raises(KernelNotStarted, match="CUDA_ERROR_LAUNCH_FAILED"):
+        take(op, [[torch.ones(8, device="cuda")] for _ in range(3)])
+
+
+def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accel_ops import kernel_builders
+
+    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
+    kernel_builders.self_check.cache_clear()
+    op, reason = load("FusedAdamBuilder")
+    kernel_builders.self_check.cache_clear()
+    assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
+    before = machine.accel_driver_launches()
+    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
+    assert machine.accel_driver_launches() - before == 3
+
+
+# --- kernels on ROCm, from hipRTC to result
+
+
+TARGET = "gfx90a:sramecc+:xnack-"
+
+
+@pytest.fixture
+def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two MI250 with ROCm's torch, and an empty cache. Returns the emulated runtime."""
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=TARGET)
+    )
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
+    runtime = emulated.load(emulated.LIBHIP, *driver_build())
+    runtime.accel_driver_set(torch.cuda.device_count(), 0, 0)
+    runtime.accel_driver_set_architecture(TARGET.encode())
+    loading._architecture.cache_clear()
+    yield runtime
+    loading._architecture.cache_clear()
+
+
+def test_quantizer_is_compiled_here_once(rocm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, reason = load()
+    assert reason == f"compiled here: {TARGET}"
+    before = rocm.accel_driver_launches()
+    quantize_on_each_device(op, rocm)
+    assert rocm.accel_driver_launches() - before == 2 * torch.cuda.device_count()
+    monkeypatch.setattr(compiled_here.rtc, "compiled", None)
+    loading.tried.forget()
+    assert load()[1] == reason
+
+
+def test_threads_begin_with_the_first_device_and_their_device_is_restored(rocm: Any) -> None:
+    op, _ = load()
+    last, found = torch.cuda.device_count() - 1, []
+    runtime = hip.Runtime()
+
+    def quantize() -> None:
+        quantize_on_each_device(op, rocm)
+        with runtime.current(last):
+            quantize_on_each_device(op, rocm)
+            found.append(current(runtime))
+        found.append(current(runtime))
+
+    thread = threading.Thread(target=quantize)
+    thread.start()
+    thread.join()
+    assert found == [last, 0]
+
+
+def current(runtime: hip.Runtime) -> int:
+    device = hip.ctypes.c_int()
+    runtime.call("hipGetDevice", hip.ctypes.byref(device))
+    return device.value
+
+
+def test_kernels_run_on_the_current_stream(rocm: Any) -> None:
+    op, _ = load()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
+        assert (rocm.accel_driver_last_stream() or 0) == stream.cuda_stream
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "states", "reported"),
+    [
+        ("FusedAdamBuilder", 2, f"; kernels (compiled here: {TARGET}) and plain torch for mixed types"),
+        ("FusedLionBuilder", 1, f"compiled here: {TARGET}"),
+    ],
+)
+def test_optimizers_are_those_of_float64(
+    name: str, states: int, reported: str, kind: torch.dtype, rocm: Any
+) -> None:
+    op, reason = load(name)
+    assert reported in reason
+    before = rocm.accel_driver_launches()
+    expect_steps_of_float64(op, (kind, kind, torch.float32), states, "cuda")
+    assert rocm.accel_driver_launches() - before == 3
+
+
+def no_runtime(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    monkeypatch.setattr(hip, "RUNTIMES", ("libamdhip64-of-nobody.so",))
+
+
+def other_device(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    rocm.accel_driver_set_architecture(b"gfx942")
+
+
+def other_target(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    properties = SimpleNamespace(gcnArchName="gfx000")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+
+
+def wrong_numbers(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    monkeypatch.setattr(hip.Runtime, "launch", lambda *arguments: None)
+
+
+def no_source(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    monkeypatch.setattr(compiled_here, "_HEADERS", Path("nowhere"))
+
+
+def contracted(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
+    monkeypatch.setattr(compiled_here.rtc, "HIPRTC", compiled_here.rtc.HIPRTC._replace(options=()))
+
+
+HIP_FAULTS = {
+    no_runtime: "no libamdhip64.so",
+    other_device: "hipModuleLoadData returns hipErrorNoBinaryForGpu (209)",
+    other_target: "hiprtc makes no image for gfx000: error: unknown target 'gfx000'",
+    contracted: f"hiprtc makes no image for {TARGET}: error: a * b + c would be contracted",
+    wrong_numbers: "a trial of 8 bits on cuda:0 is not what plain torch computes",
+    no_source: "no source of kernels in this install",
+}
+
+
+@pytest.mark.parametrize("fault", HIP_FAULTS, ids=lambda fault: fault.__name__)
+def test_what_cannot_be_used_gives_way_to_plain_torch(
+    fault: Any, rocm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch, rocm)
+    op, reason = load()
+    assert reason.startswith("plain torch: ")
+    assert HIP_FAULTS[fault] in reason
+    values = torch.randn(2, 8)
+    found, wanted = op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0)
+    assert torch.equal(found[0].cpu(), wanted[0])
+
+
+def test_libraries_that_the_process_holds_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00-7f01 r-xp 00000000 08:01 12 /torch/lib/libamdhip64.so\n"
+        "7f02-7f03 r-xp 00000000 08:01 13 /torch/lib/libhiprtc-builtins.so\n"
+        "7f04-7f05 rw-p 00000000 00:00 0 \n"
+        "7f06-7f07 r-xp 00000000 08:01 14 /torch/lib/libhiprtc.so.6\n"
+    )
+    monkeypatch.setattr(hip, "_MAPS", maps)
+    assert hip._held("libamdhip64.so") == ["/torch/lib/libamdhip64.so"]
+    assert hip._held("libhiprtc.so") == ["/torch/lib/libhiprtc.so.6"]
+    monkeypatch.setattr(hip, "_MAPS", tmp_path / "none")
+    assert hip._held("libamdhip64.so") == []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels in the wheel: their source always, and images where NVRTC of the right release is installed."""
+"""The kernels in the wheel: their source, and images where NVRTC of the right release is; and with real compilers."""
 
 import ctypes
 import hashlib
@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from accel_cuda.kernels import images
+import accel_sim
+from accel_cuda.kernels import compiled_here, images, rtc
 from accel_ops.kernel_builders import ARGUMENTS
+from accel_sim.driver import trials
+from shared import kernel_wheels
 
-PACKAGE = Path(__file__).parents[1]
-FOLDER = "packages/accel-cuda"
-INSIDE = "accel_cuda/kernels/images/"
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120", "compute_75")
 #: Bytes of the types of PTX.
 SIZES = {".u64": 8, ".u32": 4, ".f32": 4, ".b64": 8, ".b32": 4}
@@ -33,30 +32,10 @@ def size(given: str) -> int:
     return int(structure[1]) if structure else SIZES[re.findall(r"\.param (\.\w+)", given)[0]]
 
 
-def build(source: Path, out: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    environment = {**os.environ, **settings}
-    return subprocess.run(command, cwd=source, check=False, capture_output=True, text=True, env=environment)
-
-
-def built(source: Path, out: Path) -> dict[str, bytes]:
-    """Return the files that the wheel has for kernels."""
-    done = build(source, out)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = out.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.startswith(INSIDE)]
-        return {name.removeprefix(INSIDE): archive.read(name) for name in names}
-
-
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package beside the headers, so that the build writes nothing here."""
-    copy = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(PACKAGE.parents[1] / "shared/csrc", copy / "shared/csrc")
-    ignored = shutil.ignore_patterns("build", "tests", "__pycache__")
-    shutil.copytree(PACKAGE, copy / FOLDER, ignore=ignored)
-    return copy
+    return kernel_wheels.copied(Path(__file__).parents[1], tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +46,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, wheels: Path) -> dict[str, bytes]:
     """The files that a wheel has for kernels: the images take half a minute to make."""
-    return built(checkout / FOLDER, wheels)
+    return kernel_wheels.built(checkout, wheels)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +160,7 @@ def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
 @pytest.mark.slow
 @needs_nvrtc
 def test_images_are_reproducible(wheel: dict[str, bytes], checkout: Path, tmp_path: Path) -> None:
-    assert wheel == built(checkout / FOLDER, tmp_path / "again")
+    assert wheel == kernel_wheels.built(checkout, tmp_path / "again")
 
 
 @needs_nvrtc
@@ -207,7 +186,7 @@ def test_isolated_build_brings_nvrtc_where_images_are_demanded(
 ) -> None:
     from hatchling import build as backend
 
-    monkeypatch.chdir(checkout / FOLDER)
+    monkeypatch.chdir(checkout)
     monkeypatch.delenv("ACCEL_CUDA_IMAGES", raising=False)
     assert not any("nvrtc" in each for each in backend.get_requires_for_build_wheel())
     monkeypatch.setenv("ACCEL_CUDA_IMAGES", "1")
@@ -215,10 +194,10 @@ def test_isolated_build_brings_nvrtc_where_images_are_demanded(
 
 
 def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(checkout, tmp_path / "other"))
-    settings = other / FOLDER / "pyproject.toml"
+    other = kernel_wheels.copied(checkout, tmp_path / "other")
+    settings = other / "pyproject.toml"
     settings.write_text(settings.read_text().replace('nvrtc = "12.9.86"', 'nvrtc = "12.9.0"'))
-    done = build(other / FOLDER, tmp_path / "out", ACCEL_CUDA_IMAGES="1")
+    done = kernel_wheels.build(other, tmp_path / "out", ACCEL_CUDA_IMAGES="1")
     assert done.returncode
     assert "demands images" in done.stdout + done.stderr
 
@@ -230,3 +209,73 @@ def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_pa
 )  # fmt: skip
 def test_devices_take_the_nearest_image(capability: tuple[int, int], wanted: str) -> None:
     assert images._best(list(TARGETS), capability) == wanted
+
+
+# --- the launcher's tests on a driver that the compiler has instrumented for address and undefined behaviour
+
+
+DEVICE = Path(__file__).with_name("device")
+
+
+def run(*tests: str, headers: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = trials.sanitized_environment()
+    if environment is None:
+        pytest.skip("not run: the compiler has no sanitizers")
+    unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT", "PYTEST_XDIST_WORKER")
+    base = {name: value for name, value in environment.items() if name not in unset}
+    settings = {"ACCEL_TEST_FLAGS": " ".join(trials.SANITIZED), "ACCEL_TEST_HEADERS": str(headers or "")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", *(str(DEVICE / test) for test in tests)],
+        env=accel_sim.environment("cuda", base={**base, **settings}),
+        capture_output=True, text=True, check=False, timeout=1500,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
+def test_launcher_s_tests_are_clean_under_the_sanitizers() -> None:
+    done = run("test_kernels.py")
+    assert not done.returncode, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
+def test_access_beyond_a_tensor_is_noticed(tmp_path: Path) -> None:
+    right = "for (; i + kStepPack <= end; i += stride) of.pack"
+    trials.planted(tmp_path / "include", right, right.replace("i + kStepPack <= end", "i < end"))
+    done = run("test_kernels.py::test_adam_and_lion_are_those_of_float64", headers=tmp_path / "include")
+    assert done.returncode
+    assert "heap-buffer-overflow" in done.stdout + done.stderr
+
+
+# --- the real hipRTC, where one is installed: it compiles the kernels without a device
+
+
+#: Debian's: `apt install libamdhip64-5`.
+LIBRARY = "libamdhip64.so.5"
+
+
+def installed() -> bool:
+    try:
+        return hasattr(ctypes.CDLL(LIBRARY), "hiprtcCreateProgram")
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed(), reason=f"not run: no {LIBRARY}")
+@pytest.mark.parametrize("target", ["gfx90a", "gfx1030"])
+def test_hiprtc_compiles_all_kernels(target: str) -> None:
+    source = rtc.flattened(compiled_here.ENTRY, compiled_here._HEADERS)
+    image = rtc.compiled(rtc.HIPRTC, Path(LIBRARY), source, target)
+    assert (image[:4], image[18]) == (b"\x7fELF", 224)
+    assert all(f"{kernel}.kd".encode() in image for kernel in ARGUMENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed(), reason=f"not run: no {LIBRARY}")
+def test_source_that_is_wrong_is_an_error_with_the_compiler_s_words() -> None:
+    with pytest.raises(RuntimeError, match="unknown type name 'nothing'"):
+        rtc.compiled(rtc.HIPRTC, Path(LIBRARY), "nothing here;", "gfx90a")
