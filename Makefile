@@ -116,7 +116,7 @@ docs-open: docs ## the same, served on this machine at http://127.0.0.1:8000 (PO
 # In Chromium, which has to be installed: search, the matrix, links, narrow screens, accessibility.
 docs-browse: $(BIN)/.ready ## the same, tried in a browser (`apt-get install chromium` first; 3 minutes)
 	$(BIN)/pip install -q -r requirements-browser.txt
-	$(BIN)/python -m pytest docs/tests/test_browser.py docs/tests/test_report_pages.py
+	$(BIN)/python -m pytest docs/tests/test_browser.py
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs build dist site

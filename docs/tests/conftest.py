@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the pages share: a reader's shell, and the built site, read or browsed."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,39 +1,48 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in the documents: `accel …` is read by its own parser, and files that pytest or Python gets exist."""
-
-from __future__ import annotations
+"""Commands in the documents can be read, are run as printed or blocks.toml says why not, and print what is shown."""
 
 import argparse
+import ast
+import importlib.util
 import re
 import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accel_core.cli.main import available, missing
-from ci.printed import pages
+from ci import workspace
+from ci.printed import first_difference, pages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = pages(ROOT)
+PAGES, WRITTEN = pages(ROOT), pages(ROOT, generated=False)
 #: In the package that `accel new-vendor` makes.
 MADE = {"tests/simulated.json"}
 FOLDERS = ("benchmarks/", "ci/", "docs/", "examples/", "packages/", "tests/")
 
 
+def in_blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a page's blocks of code, without prompts, each with the language of its block."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for language, block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            yield language, line.removeprefix("$ ")
+
+
 def commands(page: Path) -> list[list[str]]:
     """The words of each line in a block of code that a shell can read, up to a pipe or redirection."""
     found = []
-    for block in re.findall(
-        r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        for line in block.replace("\\\n", " ").splitlines():
-            try:
-                words = shlex.split(line.removeprefix("$ "), comments=True)
-            except ValueError:
-                continue
-            end = next((at for at, word in enumerate(words) if word in (">", "|", "&&", ";")), len(words))
-            found.append(words[:end])
+    for _, line in in_blocks(page):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue
+        end = next((at for at, word in enumerate(words) if word in (">", "|", "&&", ";")), len(words))
+        found.append(words[:end])
     return [
         words for words in found if words and not any("…" in word or word[0] == "[" for word in words if word)
     ]
@@ -68,3 +77,167 @@ def test_a_file_that_a_command_names_exists(page: Path) -> None:
         if word.startswith(FOLDERS) and "{" not in word
     }
     assert {name for name in named - MADE if not (ROOT / name).exists()} == set()
+
+
+# --- each line of a command block is run as printed, or docs/tests/blocks.toml says why it is not
+
+RULES = workspace.read_toml(ROOT / "docs/tests/blocks.toml")["not_run"]
+_PROGRAM = re.compile(
+    r"(?:[A-Z][A-Z_]*=\S* |env )*(?:accel|cd|cp|deepspeed|df|echo|env|find|ls|make|mkdir|patch|pip|ps|pytest|python|rm"
+    r"|sed|torchrun|touch|tox) (?!\d)|DEEPSPEED="
+)
+#: The doctor's status says what it found; ACCEL_STRICT=1 refuses a machine with a CPU alone.
+ENDS = {r"accel doctor": (0, 1), r"^ACCEL_STRICT=1 ": (1,)}
+
+#: A user's script: it trains on whatever accelerator there is.
+TRAIN = """
+import argparse, os, torch, deepspeed
+from deepspeed.accelerator import get_accelerator
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=6)
+options, _ = parser.parse_known_args()
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 1)
+config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2},
+          "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}}
+engine, *_ = deepspeed.initialize(model=model, config=config)
+for _ in range(options.steps):
+    engine.backward(engine(torch.ones(2, 8, device=get_accelerator().device_name())).square().mean())
+    engine.step()
+"""
+
+
+def lines(page: Path) -> list[str]:
+    """The lines of a page's blocks that a shell runs, without prompt and comment."""
+    shells = [line for language, line in in_blocks(page) if language in ("", "bash", "console", "sh")]
+    plain = [" ".join(re.sub(r"\s+#.*", "", line).split()) for line in shells]
+    return [line for line in plain if _PROGRAM.match(f"{line} ")]
+
+
+def rule(line: str) -> Mapping[str, Any] | None:
+    return next((row for row in RULES if re.search(row["line"], line)), None)
+
+
+LINES = sorted({line for page in WRITTEN for line in lines(page)})
+RUN = [line for line in LINES if rule(line) is None]
+
+
+def test_most_kinds_of_commands_are_run() -> None:
+    assert {line.split()[0] for line in RUN} >= {"accel", "python", "torchrun"}
+    assert len(RUN) >= 40
+
+
+def test_each_reason_belongs_to_a_line() -> None:
+    used = [rule(line) for line in LINES]
+    assert [row["line"] for row in RULES if row not in used] == []
+    assert all(row["why"] for row in RULES)
+
+
+@pytest.mark.parametrize(
+    ("test", "runs"), [(test, row["runs"]) for row in RULES for test in row.get("instead", ())]
+)
+def test_what_runs_instead_is_a_test_whose_file_runs_the_command(test: str, runs: str) -> None:
+    file, _, name = test.partition("::")
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert name in {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    assert runs
+    assert runs in text
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Path:
+    """A user's folder: a script, its config, and what a checkout has."""
+    needed = ("deepspeed", "accel_launch", "accel_port", "accel_sim", "accel_testkit")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not run: {', '.join(missing)} not installed")
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("docs", "examples", "packages", "tests", "constraints.txt"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    (folder / "script.py").write_text(TRAIN, encoding="utf-8")
+    (folder / "ds.json").write_text("{}", encoding="utf-8")
+    (folder / "src").mkdir()
+    (folder / "src/model.py").write_text("import torch\n", encoding="utf-8")
+    # What a line before it on the page writes.
+    assert shell("accel port src --write-baseline cuda.json", folder).returncode == 0
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("line", RUN)
+def test_a_line_runs_as_it_is_printed(line: str, checkout: Path, shell: Any) -> None:
+    if "compare replay" in line and not (checkout / "reference").exists():
+        pytest.skip("not run: the record that the line before it makes")
+    done = shell(line, checkout)
+    expected = next((ends for pattern, ends in ENDS.items() if re.search(pattern, line)), (0,))
+    assert done.returncode in expected, done.stdout[-6000:]
+
+
+# --- outputs that the pages show are those of their commands; docs/tests/outputs.toml has the commands
+
+ROWS: dict[str, dict[str, Any]] = workspace.read_toml(ROOT / "docs/tests/outputs.toml")
+#: Comments by which other tests find a block, or that say that a block is no output.
+OTHERS = ("run", "file", "from", "drawing", "compared in")
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>[\w ]+)(?:: (?P<name>.+?))? -->\n)?^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_PROGRAMS = (
+    "accel|cd|cp|deepspeed|df|echo|env|export|find|git|ls|make|mkdir|patch|pip|pre-commit|ps|pytest|python|rm|sed"
+    "|torchrun|touch|tox"
+)
+_COMMAND = re.compile(rf"(?:\$ |#|(?:[A-Z_]+=\S* )*(?:[\w./-]+/)?(?:{_PROGRAMS})\b|\s|$|DEEPSPEED=)")
+
+
+def _text(block: re.Match[str]) -> list[str]:
+    return [line for line in block["text"].splitlines() if not line.startswith("$ ")]
+
+
+SHOWN = {
+    block["name"]: (page, _text(block))
+    for page in WRITTEN
+    for block in _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    if block["kind"] == "output"
+}
+
+
+def test_every_output_on_a_page_has_its_commands_and_no_row_is_left_over() -> None:
+    assert SHOWN.keys() == ROWS.keys()
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_block_that_shows_more_than_commands_says_what_it_is(page: Path) -> None:
+    unknown = []
+    for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        more = [line for line in block["text"].replace("\\\n", " ").splitlines() if not _COMMAND.match(line)]
+        if block["language"] in ("", "text", "console") and more and block["kind"] not in ("output", *OTHERS):
+            unknown += more[:1]
+    # Its outputs have a test of their own.
+    assert page.name == "deepspeed-issues.md" or unknown == [], "<!-- output: NAME -->, or <!-- drawing -->"
+
+
+NAMES = [pytest.param(name, marks=pytest.mark.slow if row.get("slow") else ()) for name, row in ROWS.items()]
+
+
+@pytest.mark.more
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_prints_what_the_page_shows(name: str, shell: Any, tmp_path: Path) -> None:
+    row, (page, shown) = ROWS[name], SHOWN[name]
+    missing = [module for module in row["needs"] if importlib.util.find_spec(module) is None]
+    if missing:
+        pytest.skip(f"not run: {', '.join(missing)} not installed")
+    kept = ROOT / "docs/tests/outputs" / row.get("files", name)
+    if kept.is_dir():
+        shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    for link in ("examples", "shared"):
+        (tmp_path / link).symlink_to(ROOT / link)
+    *before, last = row["run"]
+    for command in before:
+        assert shell(command, tmp_path).returncode == 0, command
+    done = shell(last, tmp_path)
+    assert done.returncode == row.get("status", 0), done.stdout
+    difference = first_difference(shown, done.stdout.splitlines())
+    assert difference is None, f"{page.relative_to(ROOT)} shows:\n{difference}\nprinted:\n{done.stdout}"

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of docs/deepspeed-issues.md print what the page shows, with DeepSpeed as it is."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import importlib.util

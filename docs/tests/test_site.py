@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: every page is in its navigation, and Sphinx builds it without a warning."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

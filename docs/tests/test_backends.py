@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The patch of docs/proposal.md: with it DeepSpeed finds another package's accelerator, without our bridge."""
-
-from __future__ import annotations
+"""The steps of docs/port-a-backend.md and the patch of docs/proposal.md, as printed, give DeepSpeed a backend."""
 
 import importlib.metadata
 import importlib.util
@@ -10,13 +8,84 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
+from accel_core.vendor import deepspeed_folder
+from shared.children import Children, Ended
+
 pytestmark = [pytest.mark.more, pytest.mark.upstream]
+
+PAGE = (Path(__file__).resolve().parents[1] / "port-a-backend.md").read_text(encoding="utf-8")
+STEPS = re.findall(r"^<!-- (run|file): (\S+) -->\n```\w*\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+PROGRAM = """
+import os, torch, deepspeed
+from deepspeed.accelerator import get_accelerator
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+model = torch.nn.Linear(4, 1)
+config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1},
+          "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+engine, optimizer, *_ = deepspeed.initialize(model=model, config=config)
+for _ in range(2):
+    engine.backward(engine(torch.ones(2, 4, device=engine.device)).square().mean())
+    engine.step()
+accel = get_accelerator()
+print("class", type(accel).__module__, type(accel).__name__)
+print("builder", accel.get_op_builder("FusedAdamBuilder").__module__)
+print("device", next(model.parameters()).device)
+"""
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Callable[[str], str]:
+    """What a command prints on a machine on which the package of the page is installed, and its runtime."""
+    for name in ("deepspeed", "accel_sim", "accel_cuda"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"not installed: {name}")
+    folder = tmp_path_factory.mktemp("port")
+    site = folder / "site"
+    # pip takes what the workspace has, and installs beside it. It reads the third switch the other way round.
+    beside = {"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    for kind, name, text in STEPS:
+        if kind == "file":
+            (folder / name).write_text(text, encoding="utf-8")
+        else:
+            done = shell(text, folder, **beside)
+            assert done.returncode == 0, done.stdout
+    # The vendor's runtime: here torch.cuda is simulated, which it would replace.
+    (site / "torch_xmlir.py").write_text("")
+    about = site / "torch_xmlir-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xmlir\nVersion: 1.0\n")
+    (folder / "program.py").write_text(PROGRAM)
+
+    def run(command: str) -> str:
+        done = shell(f"accel sim cuda -- {command}", folder, PYTHONPATH=str(site), DS_ACCELERATOR="klxpu")
+        assert done.returncode == 0, done.stdout
+        return str(done.stdout)
+
+    return run
+
+
+def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(simulated) -> None:
+    shown = simulated("python program.py")
+    assert "class accel_klxpu.accelerator KLXPU_Accelerator" in shown
+    assert "builder accel_klxpu.op_builder" in shown
+    assert "device cuda:0" in shown
+
+
+def test_the_doctor_has_a_row_with_the_package(simulated: Callable[[str], str]) -> None:
+    shown = simulated("accel doctor")
+    assert re.search(r"^ *klxpu +chosen.*accel-klxpu 0\.1", shown, flags=re.MULTILINE), shown
+
+
+# --- docs/proposal.md: with the patch DeepSpeed finds another package's accelerator, without our bridge
+
 
 ROOT = Path(__file__).resolve().parents[2]
 PATCH = ROOT / "docs/proposal/entry-points.patch"
@@ -40,12 +109,12 @@ NAME_IT = "import deepspeed; print('got', type(deepspeed.accelerator.get_acceler
 
 @pytest.fixture(scope="module")
 def stock() -> Path:
-    found = importlib.util.find_spec("deepspeed")
-    if found is None or found.submodule_search_locations is None:
+    folder = deepspeed_folder()
+    if folder is None:
         pytest.skip("not installed: deepspeed")
     if importlib.metadata.version("deepspeed") not in RELEASES:
         pytest.skip(f"the patch is for deepspeed {', '.join(RELEASES)}")
-    return Path(next(iter(found.submodule_search_locations)))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +122,9 @@ def patched(stock: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a patched copy of DeepSpeed."""
     folder = tmp_path_factory.mktemp("patched")
     shutil.copytree(stock, folder / "deepspeed", ignore=shutil.ignore_patterns("__pycache__"))
-    applied = subprocess.run(
-        ["git", "apply", "--verbose", "-p1", "--directory", "deepspeed", str(PATCH)],
-        cwd=folder,
-        env={**os.environ, "GIT_DIR": str(folder / "no-repository")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "apply", "--verbose", "-p1", "--directory", "deepspeed", str(PATCH)]
+    environment = {**os.environ, "GIT_DIR": str(folder / "no-repository")}
+    applied = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert applied.returncode == 0, applied.stderr
     assert "offset" not in applied.stderr
     return folder
@@ -83,25 +147,16 @@ def package(folder: Path, name: str, source: str) -> Path:
     return folder
 
 
-def run(program: str, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DS_", "ACCEL_"))}
-    environment = {
-        **kept,
-        "PYTHONPATH": os.pathsep.join(map(str, path)),
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-        "OMP_NUM_THREADS": "1",
-        **variables,
-    }
-    return subprocess.run(
-        [sys.executable, "-c", dedent(program)], env=environment, capture_output=True, text=True, check=False
-    )
+def run(program: str, *path: Path, **variables: str) -> Ended:
+    """Run a program with these folders on its path, where nothing is imported by torch."""
+    return Children(path[0], path[0]).attempt(program, path, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **variables)
 
 
 def test_stock_deepspeed_neither_finds_the_package_nor_takes_its_name(stock: Path, acme: Path) -> None:
-    assert "got CPU_Accelerator" in run(NAME_IT, acme).stdout
+    assert "got CPU_Accelerator" in run(NAME_IT, acme).out
     refused = run(NAME_IT, acme, DS_ACCELERATOR="acme")
-    assert refused.returncode != 0
-    assert 'Value "acme" is not supported' in refused.stderr
+    assert refused.status != 0
+    assert 'Value "acme" is not supported' in refused.err
 
 
 @pytest.mark.parametrize("variables", [{}, {"DS_ACCELERATOR": "acme"}], ids=["detected", "by name"])
@@ -109,20 +164,20 @@ def test_the_package_is_found_by_its_entry_point(
     patched: Path, acme: Path, variables: dict[str, str]
 ) -> None:
     done = run(NAME_IT, patched, acme, **variables)
-    assert "got Acme_Accelerator" in done.stdout, done.stderr
+    assert "got Acme_Accelerator" in done.out, done.err
 
 
 def test_a_built_in_name_is_answered_by_deepspeed(patched: Path, acme: Path) -> None:
     done = run(NAME_IT, patched, acme, DS_ACCELERATOR="cpu")
-    assert "asked for cpu" in done.stdout
-    assert "got CPU_Accelerator" in done.stdout, done.stderr
+    assert "asked for cpu" in done.out
+    assert "got CPU_Accelerator" in done.out, done.err
 
 
 def test_without_such_a_package_nothing_changes(patched: Path) -> None:
     done = run(NAME_IT, patched)
-    assert "got CPU_Accelerator" in done.stdout, done.stderr
+    assert "got CPU_Accelerator" in done.out, done.err
     refused = run(NAME_IT, patched, DS_ACCELERATOR="acme")
-    assert 'Value "acme" is not supported' in refused.stderr
+    assert 'Value "acme" is not supported' in refused.err
 
 
 def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
@@ -130,17 +185,17 @@ def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
 ) -> None:
     broken = package(tmp_path, "broken", "raise OSError('libacme.so: cannot open shared object file')")
     done = run(NAME_IT, patched, broken)
-    assert "got CPU_Accelerator" in done.stdout, done.stderr
-    assert "libacme.so" in done.stdout + done.stderr
+    assert "got CPU_Accelerator" in done.out, done.err
+    assert "libacme.so" in done.out + done.err
     named = run(NAME_IT, patched, broken, DS_ACCELERATOR="broken")
-    assert named.returncode != 0
-    assert "OSError: libacme.so" in named.stderr
+    assert named.status != 0
+    assert "OSError: libacme.so" in named.err
 
 
 def test_what_is_no_accelerator_is_refused(patched: Path, tmp_path: Path) -> None:
     wrong = package(tmp_path, "wrong", "def detect(name): return 'cuda'")
     done = run(NAME_IT, patched, wrong)
-    assert "str accelerator is not subclass of DeepSpeedAccelerator" in done.stderr
+    assert "str accelerator is not subclass of DeepSpeedAccelerator" in done.err
 
 
 def test_it_trains_through_the_entry_point(patched: Path, acme: Path) -> None:
@@ -163,7 +218,7 @@ def test_it_trains_through_the_entry_point(patched: Path, acme: Path) -> None:
         patched,
         acme,
     )
-    assert "trained on Acme_Accelerator" in done.stdout, done.stdout + done.stderr
+    assert "trained on Acme_Accelerator" in done.out, done.out + done.err
 
 
 def test_this_project_needs_no_hook_for_the_choice(patched: Path, tmp_path: Path) -> None:
@@ -179,7 +234,7 @@ def test_this_project_needs_no_hook_for_the_choice(patched: Path, tmp_path: Path
     glue = package(tmp_path, "accel", source)
     program = NAME_IT + "; print(deepspeed.accelerator.get_accelerator().__module__)"
     done = run(program, patched, glue, ACCEL_BRIDGE="0", DS_ACCELERATOR="cpu")
-    assert "accel_cpu.accelerator" in done.stdout, done.stdout + done.stderr
+    assert "accel_cpu.accelerator" in done.out, done.out + done.err
 
 
 def test_the_page_says_how_large_the_patch_is() -> None:
