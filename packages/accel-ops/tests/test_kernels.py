@@ -1,0 +1,545 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The device kernels of quantizer and optimizers, on the host, a fiber a thread; faults planted in them are noticed."""
+
+import ctypes
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.errors import InvalidOpArgument
+from accel_core.native import compiler
+from accel_ops import fused_optimizers, quantizer_kernels, step_kernels
+from accel_ops.device_kernels import KernelsUnusable
+from accel_ops.fused_optimizers import AdamStep
+from accel_ops.kernel_builders import ARGUMENTS, packed_arguments
+from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizer_kernels import KernelQuantizerFunctions, self_check
+from accel_ops.step_kernels import TENSORS, KernelSteps, tables
+from accel_sim import shared
+from accel_sim.driver import HostKernels, KernelFault, source
+from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
+
+from .optimizers import step_cases
+from .quantizer import test_random_cases
+
+HALF = torch.bfloat16
+ADAM = AdamStep(torch.zeros(1), 0.1, 0.9, 0.99, 1e-8, 3, 1, 1, 0.1)
+
+
+@pytest.fixture(scope="module")
+def built() -> HostKernels:
+    return HostKernels(packed_arguments)
+
+
+@pytest.fixture
+def kernels(built: HostKernels) -> HostKernels:
+    """The kernels, of which none was launched."""
+    built.launched.clear()
+    return built
+
+
+@pytest.fixture
+def op(kernels: HostKernels) -> Any:
+    return KernelQuantizerFunctions("cpu", kernels.launch)
+
+
+@pytest.fixture
+def steps(kernels: HostKernels) -> KernelSteps:
+    return KernelSteps("cpu", kernels.launch)
+
+
+def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(kernels: HostKernels) -> None:
+    sizes = {name: [ctypes.sizeof(kind) for kind in kinds] for name, kinds in ARGUMENTS.items()}
+    assert kernels.arguments() == sizes
+    assert max(map(sum, sizes.values())) <= 2048
+
+
+# --- the quantizer, against numpy to the last bit
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", test_random_cases.CASES, ids=lambda case: case.__name__)
+def test_random_quantizations(kernels: HostKernels, case: Any, count: int) -> None:
+    op: Any = KernelQuantizerFunctions("cpu", with_any_threads(kernels))
+    draw = random.Random(f"{count} {case.__name__}")
+    for _ in range(count):
+        case(op, draw, unit=8)
+    assert len(kernels.launched) >= count
+
+
+def test_wide_groups_take_several_rounds_of_a_block(op: Any, kernels: HostKernels) -> None:
+    values = torch.randn(2, 20_000, generator=torch.Generator().manual_seed(0))
+    plain = QuantizerFunctions()
+    for kind in (0, 1):
+        ours, wanted = op.quantize(values, 2, 8, kind), plain.quantize(values, 2, 8, kind)
+        assert torch.equal(ours[0], wanted[0])
+        assert torch.equal(ours[1], wanted[1])
+        assert torch.equal(op.dequantize(*ours, 2, 8, kind), plain.dequantize(*wanted, 2, 8, kind))
+    assert len(kernels.launched) == 4
+
+
+STRIDED = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)).t()
+#: What kernels do not take, and what plain torch makes of it all the same.
+NOT_QUANTIZED = {
+    "groups of 4": (torch.randn(4, 4), 4),
+    "no elements": (torch.empty(0, 8), 4),
+    "not contiguous": (STRIDED, 4),
+    "misaligned": (torch.randn(33)[1:].view(4, 8), 4),
+    "float64": (torch.randn(4, 8, dtype=torch.float64), 4),
+    "integers": (torch.ones(4, 8, dtype=torch.int32), 4),
+}
+
+
+@pytest.mark.parametrize("name", NOT_QUANTIZED)
+def test_other_tensors_are_quantized_in_plain_torch(name: str, op: Any, kernels: HostKernels) -> None:
+    values, groups = NOT_QUANTIZED[name]
+    ours, wanted = op.quantize(values, groups, 8, 0), QuantizerFunctions().quantize(values, groups, 8, 0)
+    assert not kernels.launched
+    assert torch.equal(ours[0], wanted[0])
+    assert torch.equal(ours[1], wanted[1])
+
+
+def test_sizes_that_do_not_fit_are_the_errors_of_plain_torch(op: Any, kernels: HostKernels) -> None:
+    half, bytes_ = torch.ones(4, 8, dtype=torch.float16), torch.zeros(4, 8, dtype=torch.int8)
+    steps = torch.ones(4, 1)
+    for call in (
+        lambda: op.quantize(half, 5, 8, 0),
+        lambda: op.quantize(half, 4, 3, 0),
+        lambda: op.swizzle_quant(half, 4, 8, 0, 1, 3, 1),
+        lambda: op.dequantize(bytes_, steps, 8, 8, 0),
+        lambda: op.dequantize(bytes_, torch.ones(3, 1), 4, 8, 0),
+        lambda: op.quantized_reduction(bytes_, steps, 4, 4, 8, 0, 3),
+        lambda: op.loco_swizzle_quant(half, torch.zeros(3), 0.5, 4, 8, 0, 1, 2, 2),
+    ):
+        with pytest.raises(InvalidOpArgument):
+            call()
+    assert not kernels.launched
+
+
+def test_a_group_that_is_not_finite_is_seen_behind_it_and_others_are_not_touched(op: Any) -> None:
+    values = torch.ones(3, 16, dtype=torch.float16)
+    values[0, 5], values[1, 7] = float("nan"), float("inf")
+    for bits in (8, 4):
+        for kind in (0, 1):
+            back = op.dequantize(*op.quantize(values, 3, bits, kind), 3, bits, kind)
+            assert back.isfinite().all(1).tolist() == [False, False, True]
+
+
+def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole() -> None:
+    started: list[Any] = []
+    op = KernelQuantizerFunctions("meta", lambda *launch: started.append(launch))
+    values = torch.empty(2**20, 2**13, dtype=torch.float16, device="meta")
+    data, steps = op.quantize(values, 2**20, 4, 0)
+    assert data.shape == (2**20, 2**12)
+    assert op.dequantize(data, steps, 2**20, 4, 0).shape == values.shape
+    op.quantize(values, 1, 8, 1)
+    assert [launch[:2] for launch in started] == [
+        ("accel_quantize_f16_4_sym", 2**20), ("accel_dequantize_f16_4_sym", 2**14), ("accel_quantize_f16_8_asym", 1)
+    ]  # fmt: skip
+    whole = [[value.value for value in packed_arguments(name, given)[1]] for name, _, _, given in started]
+    assert whole[0][3] == 2**13
+    assert whole[1][3:] == [2**13, 2**33]
+    assert whole[2][3] == 2**33
+
+
+def test_widths_and_numbers_of_groups_that_are_not_taken_are_named() -> None:
+    assert quantizer_kernels.lack_of_width(16, 4, 8) == "groups of 4 elements, no multiple of 8"
+    assert quantizer_kernels.lack_of_width(2**34, 2**31, 8) == "2147483648 groups, more than 2147483647"
+    assert not quantizer_kernels.lack_of_width(2**34 - 8, 2**31 - 1, 8)
+
+
+def test_parameters_are_float32_inside_zero_init(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It replaces torch's constructors: kernels would write beyond the end of tensors that are half as large.
+    for name in ("empty", "zeros", "ones", "full"):
+        made = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *sizes, made=made, **given: made(*sizes, **given).half())
+    values = torch.arange(64.0).view(4, 16).half()
+    data, parameters = op.quantize(values, 4, 8, 1)
+    assert (data.dtype, parameters.dtype) == (torch.int8, torch.float32)
+    assert op.dequantize_fp32(data, parameters, 4, 8, 1).dtype == torch.float32
+    assert op.quantized_reduction(data, parameters, 4, 2, 8, 1, 2)[1].dtype == torch.float32
+
+
+def test_device_can_say_why_plain_torch_quantizes(
+    kernels: HostKernels, caplog: pytest.LogCaptureFixture
+) -> None:
+    op: Any = KernelQuantizerFunctions("cpu", kernels.launch, lambda tensor: "it rests")
+    with caplog.at_level("INFO", "accel_core"):
+        for _ in range(3):
+            found = op.quantize(torch.ones(2, 8), 2, 8, 0)
+            op.dequantize(*found, 2, 8, 0)
+            op.quantized_reduction(*found, 2, 1, 8, 0, 2)
+    assert not kernels.launched
+    assert caplog.messages == ["quantizer: plain torch for some tensors: it rests"]
+
+
+def test_a_trial_notices_kernels_that_do_nothing_into_memory_of_an_earlier_one(
+    kernels: HostKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, empty, made = torch.device("cpu"), quantizer_kernels._empty, []
+
+    def kept(*given: Any) -> Any:
+        made.append(empty(*given))
+        return made[-1]
+
+    monkeypatch.setattr(quantizer_kernels, "_empty", kept)
+    self_check(kernels.launch, host)
+    again = iter(made)
+    monkeypatch.setattr(quantizer_kernels, "_empty", lambda *given: next(again))
+    with pytest.raises(KernelsUnusable, match="8 bits"):
+        self_check(lambda name, *rest: kernels.launch(name, *rest) if "dequantize" in name else None, host)
+
+
+# --- steps of Adam and Lion, within 2 eps of float64
+
+
+def some(shape: Any = (5, 3), *kinds: torch.dtype) -> list[list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    return [
+        [torch.rand(shape, generator=generator).to(kind)]
+        for kind in kinds or (HALF, HALF, *[torch.float32] * 2)
+    ]
+
+
+def in_plain_torch(lists: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    """The lists after a step in plain torch; those that are given stay."""
+    made = [[tensor.clone() for tensor in column] for column in lists]
+    fused_optimizers.adam_step(made, ADAM)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("chunks", "count"),
+    [([8], 50), ([32], 50), ([4096], 50), pytest.param([8, 32, 4096], 1250, marks=pytest.mark.slow)],
+    ids=str,
+)
+@pytest.mark.parametrize("case", step_cases.CASES, ids=lambda case: case.__name__)
+def test_random_steps_are_within_two_eps_of_float64(
+    kernels: HostKernels, case: Any, chunks: list[int], count: int
+) -> None:
+    draw = random.Random(f"{case.__name__} {chunks}")
+    for _ in range(count):
+        case(KernelSteps("cpu", with_any_threads(kernels), chunk=draw.choice(chunks)), draw)
+    assert len(set(kernels.launched)) == len(step_cases.KINDS)
+    assert count < 1250 or len(kernels.launched) >= 1000
+
+
+def test_large_tensors_take_many_blocks(steps: KernelSteps, kernels: HostKernels) -> None:
+    lists = some((3 * 4096 + 5,))
+    wanted = in_plain_torch(lists)
+    steps.adam(lists, ADAM)
+    assert kernels.launched == ["accel_adam_bf16_bf16_f32"]
+    torch.testing.assert_close(lists[1:], wanted[1:], rtol=1e-2, atol=1e-3)
+
+
+def test_all_tensors_of_a_type_are_started_together(steps: KernelSteps, kernels: HostKernels) -> None:
+    rows = [some((7,)) for _ in range(TENSORS + 1)] + [some((7,), *[torch.float32] * 4)]
+    steps.adam([[row[place][0] for row in rows] for place in range(4)], ADAM)
+    assert kernels.launched == ["accel_adam_bf16_bf16_f32"] * 2 + ["accel_adam_f32_f32_f32"]
+
+
+class Other(torch.Tensor):
+    """A tensor whose memory is nobody's business."""
+
+
+@pytest.mark.parametrize(
+    ("device", "lists"),
+    [
+        ("cpu", [[column[0].t()] for column in some()]),
+        ("cpu", [[torch.ones(1).expand(6)], *some((6,), *[torch.float32] * 3)]),
+        ("cpu", some((5, 3), *[torch.float64] * 4)),
+        ("cpu", some((5, 3), HALF, HALF, torch.float32, HALF)),
+        ("cpu", [[column[0].as_subclass(Other)] for column in some()]),
+        ("cuda", some()),
+    ],
+    ids=["strided", "expanded gradients", "float64", "moments of two types", "a subclass", "another device"],
+)
+def test_other_tensors_go_to_plain_torch(kernels: HostKernels, device: str, lists: Any) -> None:
+    wanted = in_plain_torch(lists)
+    KernelSteps(device, kernels.launch).adam(lists, ADAM)
+    assert not kernels.launched
+    for ours, theirs in zip(lists[1:], wanted[1:], strict=True):
+        assert torch.equal(ours[0], theirs[0])
+
+
+def test_shapes_that_differ_are_the_error_of_plain_torch(steps: KernelSteps, kernels: HostKernels) -> None:
+    with pytest.raises(RuntimeError):
+        steps.adam([some((6,))[0], *some((5,))[1:]], ADAM)
+    assert not kernels.launched
+
+
+def test_nothing_is_started_for_empty_tensors(steps: KernelSteps, kernels: HostKernels) -> None:
+    steps.adam([[], [], [], []], ADAM)
+    steps.adam(some((0, 3)), ADAM)
+    assert not kernels.launched
+
+
+def test_views_that_are_not_aligned_are_taken(steps: KernelSteps, kernels: HostKernels) -> None:
+    lists = [[column[0].view(-1)[1:14]] for column in some()]
+    whole = [column[0]._base.clone() for column in lists]
+    wanted = in_plain_torch(lists)
+    steps.adam(lists, ADAM)
+    assert len(kernels.launched) == 1
+    for ours, theirs, before in zip(lists[1:], wanted[1:], whole[1:], strict=True):
+        torch.testing.assert_close(ours[0], theirs[0], rtol=1e-2, atol=1e-6)
+        assert ours[0]._base[0, 0] == before[0, 0]
+        assert torch.equal(ours[0]._base.view(-1)[14:], before.view(-1)[14:])
+
+
+def test_sizes_beyond_32_bits_reach_the_kernels_whole() -> None:
+    started: list[Any] = []
+    steps = KernelSteps("meta", lambda *launch: started.append(launch))
+    kinds = HALF, HALF, torch.float32
+    lists = [[torch.empty(2**33 + 1, dtype=kind, device="meta")] for kind in kinds]
+    steps.multi_tensor_lion(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
+    ((name, blocks, _threads, (table, _values)),) = started
+    assert (name, blocks) == ("accel_lion_bf16_bf16_f32", 2**21 + 1)
+    assert (table.size[0], table.end[0]) == (2**33 + 1, 2**21 + 1)
+
+
+def test_more_blocks_than_a_launch_has_are_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_kernels, "_MOST_BLOCKS", 5)
+    row = [torch.empty(24)]
+    assert [(blocks, list(table.end[:2])) for table, blocks in tables([row] * 3, chunk=8)] == [
+        (3, [3, 0]), (3, [3, 0]), (3, [3, 0])
+    ]  # fmt: skip
+    assert "elements in a tensor" in KernelSteps("cpu", lambda *launch: None, chunk=4)._lack(
+        row, row[0].device, "f32"
+    )
+
+
+def test_device_can_say_why_plain_torch_computes(
+    kernels: HostKernels, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = KernelSteps("cpu", kernels.launch, lambda tensor: "it rests")
+    with caplog.at_level("INFO", "accel_core"):
+        for _ in range(3):
+            steps.adam(some(), ADAM)
+    assert not kernels.launched
+    assert caplog.messages == ["optimizer steps: plain torch for some tensors: it rests"]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["lists", "torch 2.5"])
+def test_autograd_sees_that_parameters_have_changed(
+    steps: KernelSteps, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    increment = torch.autograd.graph.increment_version
+
+    def of_one_tensor(tensor: Any) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError
+        increment(tensor)
+
+    if one_by_one:
+        monkeypatch.setattr(torch.autograd.graph, "increment_version", of_one_tensor)
+    parameter = torch.nn.Parameter(torch.ones(3))
+    loss = (parameter * parameter).sum()
+    lists = [[torch.ones(3)], [parameter], [torch.zeros(3)]]
+    steps.multi_tensor_lion(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
+    assert parameter.tolist() == pytest.approx([0.9] * 3)
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+# --- faults that are planted in the source of the kernels: the random cases notice each
+
+
+def quantizations(kernels: HostKernels, count: int) -> None:
+    op, cases = KernelQuantizerFunctions("cpu", with_any_threads(kernels)), test_random_cases.CASES
+    for number in range(count):
+        cases[number % len(cases)](op, random.Random(f"fault {number}"), unit=8)
+
+
+def optimizer_steps(kernels: HostKernels, count: int) -> None:
+    draw, cases = random.Random("fault"), step_cases.CASES
+    for number in range(count):
+        made = KernelSteps("cpu", with_any_threads(kernels), chunk=draw.choice([8, 32, 4096]))
+        cases[number % len(cases)](made, draw)
+
+
+#: By the cases that notice it: what is wrong, and the text that makes it so.
+FAULTS: dict[Callable[..., None], dict[str, tuple[str, str]]] = {
+    quantizations: {
+        "no barrier before shared memory is written again": (
+            "  barrier(); // a call before this one may still read\n", ""
+        ),
+        "no barrier before shared memory is read": (
+            "warps[item() / width] = value;\n  barrier();", "warps[item() / width] = value;"
+        ),
+        "a barrier that some threads do not reach": (
+            "if (item() % width == 0) warps[item() / width] = value;\n  barrier();",
+            "if (item() % width == 0) { warps[item() / width] = value; barrier(); }",
+        ),
+        "a shuffle of wrong lanes": ("uint32_t mask = width / 2;", "uint32_t mask = width / 4;"),
+        "a lane that the warp does not have": ("uint32_t mask = width / 2;", "uint32_t mask = width;"),
+        "the maximum of the first warp alone": ("warp < items() / width", "warp < 1"),
+        "one warp writes its maximum": ("if (item() % width == 0) warps", "if (item() == 0) warps"),
+        "the minimum of a thread alone": ("if (asymmetric) negated = group_max(negated);", ""),
+        "truncation": ("level = round_even(", "level = truncf("),
+        "halves rounded away from zero": ("level = round_even(", "level = roundf("),
+        "a limit one too high": (
+            "level >= limit - 1 ? limit - 1 :", "level >= limit ? limit :"
+        ),
+        "NaN below all numbers": ("value != value ? 0xffffffffu :", "value != value ? 0u :"),
+        "the scale in place of the step": ("return {scale, power_over(0, scale),", "return {scale, scale,"),
+        "halves of a byte exchanged": ("(k % 2 * 4) & 15", "((k + 1) % 2 * 4) & 15"),
+        "no sign of 4 bits": ("& 15) ^ 8) - 8;", "& 15));"),
+        "parameters of the next group": (
+            "static_cast<uint32_t>(i) / static_cast<uint32_t>(width)",
+            "static_cast<uint32_t>(i + kPack) / static_cast<uint32_t>(width)",
+        ),
+        "nodes and devices exchanged": (
+            "((slice * devices + device) * nodes + node)", "((slice * nodes + node) * devices + device)"
+        ),
+        "the first device's integers for all": ("at = device * size + i;", "at = i;"),
+        "the first device's parameters for all": ("at / in_width * (asym", "i / in_width * (asym"),
+        "every second round left out": (
+            "static_cast<int64_t>(items()) * kPack;\n  for", "static_cast<int64_t>(items()) * kPack * 2;\n  for"
+        ),
+        "weights of errors exchanged": ("at(i) * beta + missed * rest", "at(i) * rest + missed * beta"),
+        "errors of another type": ("type == 1 ? Float16::store", "type == 2 ? Float16::store"),
+        "errors of the order before": ("errors.update(to * width", "errors.update(from * width"),
+        "an error that is not finite is kept": ("finite ? mean : 0.0f", "mean"),
+    },
+    optimizer_steps: {
+        "a block too late": ("group() >= table.end[t]", "group() > table.end[t]"),
+        "blocks counted from the first tensor": ("group() - (t ? table.end[t - 1] : 0)", "group()"),
+        "the smallest tensor's size for all": ("last < table.size[t] ? last : table.size[t]", "table.size[t] / 2"),
+        "no elements after the last pack": (
+            "for (; i < end; i += stride) {", "for (; i + kStepPack <= end; i += stride) {"
+        ),
+        "every second round left out": (
+            "static_cast<int64_t>(items()) * kStepPack;", "static_cast<int64_t>(items()) * kStepPack * 2;"
+        ),
+        "the first moment for both": ("table.at[2 + s][t]", "table.at[2][t]"),
+        "gradients read as parameters": ("G::load(g.at[k])", "P::load(g.at[k])"),
+        "states of a pack are not written": ("state[s] + i) = m[s];", "state[s] + i);"),
+        "the second moment of a number, not its square": ("rest2 * (g * g);\n    p", "rest2 * g;\n    p"),
+        "no correction of the second moment": ("sqrtf(v) * root_correction", "sqrtf(v)"),
+        "epsilon under the root": ("sqrtf(v) * root_correction + eps", "sqrtf(v + eps) * root_correction"),
+        "decay forgotten": ("keep * p - step_size", "p - step_size"),
+        "weights of Lion's means exchanged": ("c = beta1 * m + rest1 * g", "c = beta2 * m + rest2 * g"),
+        "a sign of zero": ("c > 0.0f ? 1.0f", "c >= 0.0f ? 1.0f"),
+        "NaN hidden": ("c == 0.0f ? at_zero : c;", "c == 0.0f ? at_zero : 0.0f;"),
+    },
+}  # fmt: skip
+QUICK = ("truncation", "no elements after the last pack")
+
+
+def given(cases: Callable[..., None], fault: str) -> object:
+    marks = () if fault in QUICK else pytest.mark.slow
+    return pytest.param(cases, *FAULTS[cases][fault], id=f"{cases.__name__}-{fault}", marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("cases", "right", "wrong"), [given(cases, fault) for cases, faults in FAULTS.items() for fault in faults]
+)
+def test_planted_fault_is_noticed(
+    cases: Callable[..., None], right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(tmp_path / "include", right, wrong)
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    kernels = HostKernels(packed_arguments, headers=tmp_path / "include", flags=("-O0",))
+    with pytest.raises((AssertionError, KernelFault)):
+        cases(kernels, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", FAULTS)
+def test_kernels_are_clean_under_the_sanitizers(cases: Callable[..., None], tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from accel_sim.driver import trials\n"
+        "from tests import test_kernels as faults\n"
+        "kernels = faults.HostKernels(faults.packed_arguments, flags=trials.SANITIZED)\n"
+        f"faults.{cases.__name__}(kernels, 120)\n"
+        "print(len(kernels.launched), 'kernels')\n"
+    )
+    done = run_sanitized(program, tmp_path)
+    if done is None:
+        pytest.skip("not run: the compiler has no sanitizers")
+    assert not done.returncode, done.stderr[-3000:]
+    assert int(done.stdout.split()[0]) >= 100
+
+
+def test_sources_of_the_kernels_are_part_of_the_key(tmp_path: Path) -> None:
+    planted(tmp_path / "include", *FAULTS[quantizations]["truncation"])
+    assert source(tmp_path / "include").key() != source().key()
+
+
+# --- the division for devices whose own is not exact: as the host's, whatever a device's first guess is off by
+
+
+PROGRAM = """
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#define ACCEL_DEVICE inline
+#include "accel/reciprocal.h"
+
+static uint32_t bits(float value) { uint32_t made; std::memcpy(&made, &value, 4); return made; }
+static float number(uint32_t bits) { float made; std::memcpy(&made, &bits, 4); return made; }
+static bool wrong(int exponent, uint32_t of, int off) {
+  const accel::Parts parts = accel::parts_of(of);
+  const float guess = 0x1p47f / static_cast<float>(parts.significand) + static_cast<float>(off);
+  return accel::power_over_bits(exponent, parts, guess) != bits(static_cast<float>(1 << exponent) / number(of));
+}
+
+int main(int, char** arguments) {
+  const uint32_t stride = std::atoi(arguments[1]);
+  long cases = 0, errors = 0;
+  for (uint32_t significand = 0; significand < 1u << 23; significand += stride)
+    for (int off = -4; off <= 4; ++off, ++cases) errors += wrong(0, significand | 0x3f800000u, off);
+  std::mt19937 draw(1);
+  const int exponents[] = {0, 3, 4, 7, 8};
+  for (uint32_t i = 0; i < 30000000u / stride; ++i, ++cases) {
+    uint32_t of = draw() % 0x7f800000u;
+    if (i % 3 == 1) of = 0x7e000000u + draw() % 0x1800000u; // results near zero and denormal
+    if (i % 3 == 2) of = draw() % 0x1800000u; // numbers near zero and denormal
+    if (of) errors += wrong(exponents[draw() % 5], of, static_cast<int>(draw() % 9) - 4);
+  }
+  std::printf("%ld of %ld\\n", errors, cases);
+}
+"""
+
+
+def errors(folder: Path, stride: int, fault: tuple[str, str] = ("", "")) -> tuple[int, int]:
+    """Return how many quotients are wrong, and how many there were."""
+    header = (shared.folder("csrc") / "include/accel/reciprocal.h").read_text("utf-8")
+    assert fault[0] in header
+    (folder / "accel").mkdir()
+    (folder / "accel/reciprocal.h").write_text(header.replace(*fault) if fault[0] else header, "utf-8")
+    (folder / "program.cpp").write_text(PROGRAM, "utf-8")
+    command = [*compiler.find(), "-O2", "-std=c++17", f"-I{folder}", str(folder / "program.cpp")]
+    subprocess.run([*command, "-o", str(folder / "program")], check=True, capture_output=True)
+    done = subprocess.run([str(folder / "program"), str(stride)], check=True, capture_output=True, text=True)
+    wrong, cases = done.stdout.split(" of ")
+    return int(wrong), int(cases)
+
+
+@pytest.mark.parametrize(
+    ("stride", "least"), [(97, 1_000_000), pytest.param(1, 9 * 2**23, marks=pytest.mark.slow)]
+)
+def test_quotients_are_those_of_the_host(tmp_path: Path, stride: int, least: int) -> None:
+    """A million of them, or those of every significand."""
+    wrong, cases = errors(tmp_path, stride)
+    assert wrong == 0
+    assert cases > least
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [("2 * rest > divisor", "0"), ("for (; rest < 0; rest += divisor) --quotient;\n", ""),
+     ("exponent + 253", "exponent + 254"), ("lost >> (shift - 1)", "0"), ("--parts.exponent", "0")],
+    ids=["truncation", "a guess too high", "a power too high", "truncation near zero", "values near zero"],
+)  # fmt: skip
+def test_planted_fault_of_the_division_is_noticed(fault: tuple[str, str], tmp_path: Path) -> None:
+    assert errors(tmp_path, 97, fault)[0]
