@@ -1,28 +1,85 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is written is what is read: any size, offset, alignment of memory, type and shape, on every engine."""
+"""What is written is what is read: any size, offset, memory, type and shape, on every engine and file system."""
 
+import asyncio
+import errno
 import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from accel_ops import io
+from accel_ops.errors import TransferFailed
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
+from accel_ops.pinned_memory import MEMORY
 
-from .conftest import round_trips
+_EDGES = (0, 1, 511, 512, 513, 4095, 4096, 4097, 16383, 16384, 16385, 65536, 1 << 20, (1 << 20) + 1)
+
+
+def drawn_size(draw: random.Random, most: int) -> int:
+    """A size near an edge, or of any magnitude."""
+    return min(most, draw.choice(_EDGES) if draw.random() < 0.4 else int(2 ** draw.uniform(0, 26)))
+
+
+def drawn_bytes(draw: random.Random, size: int) -> torch.Tensor:
+    """Memory of a random alignment: locked, or of torch's allocator."""
+    shift = draw.choice((0, 0, 1, 8, 64, 100, 512))
+    locked = draw.random() < 0.3
+    whole = MEMORY.allocate(size + shift, torch.uint8) if locked else torch.empty(size + shift).byte()
+    return whole[shift : shift + size]
+
+
+def _round_trip(session: Session, path: Path, draw: random.Random, most: int) -> None:
+    """Write into a file of other bytes, compare the file, and read part of it back."""
+    size = drawn_size(draw, most)
+    offset = draw.choice((0, 0, draw.randrange(10000), drawn_size(draw, 1 << 21)))
+    before = draw.randbytes(min(draw.choice((0, offset, offset + size, offset + size + 5000)), 1 << 20))
+    path.write_bytes(before)
+    if before and draw.random() < 0.1:
+        before = before[: draw.randrange(len(before))]
+        os.truncate(path, len(before))
+    data = drawn_bytes(draw, size)
+    data.copy_(torch.frombuffer(bytearray(draw.randbytes(size)), dtype=torch.uint8) if size else data)
+    transfer = session.submit(data, path, write=True, offset=offset)
+    assert transfer.wait() == size
+    expected = bytearray(before.ljust(offset + size, b"\0") if size else before)
+    expected[offset : offset + size] = data.numpy().tobytes()
+    assert path.read_bytes() == expected
+    first = draw.randrange(len(expected) + 1)
+    into = drawn_bytes(draw, draw.choice((len(expected) - first, min(100, len(expected) - first))))
+    assert session.submit(into, str(path), write=False, offset=first).wait() == into.numel()
+    assert into.numpy().tobytes() == expected[first : first + into.numel()]
+
+
+def round_trips(path: Path, engine: str, sessions: int, count: int, most: int) -> None:
+    """Make as many round trips on each of some sessions, with options that are drawn."""
+    draw = random.Random(f"{engine}{sessions}{count}{most}")
+    for _ in range(sessions):
+        options = EngineOptions(
+            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32)), draw.choice((1, 3))
+        )
+        session = Session(options, engine)
+        try:
+            for _ in range(count):
+                _round_trip(session, path, draw, most)
+        finally:
+            session.close()
 
 
 @pytest.mark.parametrize(
     ("sessions", "count", "most"),
     [
         (1, 40, 3 << 20),
-        *(
-            pytest.param(sessions, 70, most << 20, marks=pytest.mark.slow)
-            for sessions, most in ((48, 4), (3, 64))
-        ),
+        pytest.param(48, 70, 4 << 20, marks=pytest.mark.slow),
+        pytest.param(3, 70, 64 << 20, marks=pytest.mark.slow),
     ],
 )
 def test_random_requests_are_byte_equal(
@@ -111,3 +168,159 @@ def test_every_durability_writes_the_same(session: Session, tmp_path: Path, dura
     data = torch.arange(50_000)
     session.submit(data, tmp_path / "file", write=True, durability=Durability(durability)).wait()
     assert (tmp_path / "file").read_bytes() == data.numpy().tobytes()
+
+
+# --- other file systems, which root mounts for the test: each has direct I/O of its own kind, or none
+
+
+#: Name: the program that makes one in an image, and its options. Without a program the system needs no image.
+_FILE_SYSTEMS = {
+    "tmpfs": (),
+    "overlay": (),
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+    "FUSE": ("mkfs.ext4", "-q", "-F"),  # the same image, by a program instead of the kernel
+}
+_IMAGE = 600 << 20
+
+
+def mount_command(name: str, folder: Path, target: Path) -> list[str]:
+    """The command that mounts it; skips the test where a program is missing."""
+    make = _FILE_SYSTEMS[name]
+    programs = [*make[:1], *(["fuse2fs"] if name == "FUSE" else [])]
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not run: program {' and '.join(missing)}")
+    if name == "tmpfs":
+        return ["mount", "-t", "tmpfs", "-o", "size=400m", "none", str(target)]
+    if name == "overlay":
+        layers = [folder / layer for layer in ("lower", "upper", "work")]
+        for layer in layers:
+            layer.mkdir()
+        options = ",".join(f"{layer.name}dir={layer}" for layer in layers)
+        return ["mount", "-t", "overlay", "-o", options, "none", str(target)]
+    image = folder / "image"
+    with image.open("wb") as file:
+        file.truncate(_IMAGE)
+    subprocess.run([*make, str(image)], check=True, capture_output=True)
+    return (
+        ["fuse2fs", str(image), str(target)]
+        if name == "FUSE"
+        else ["mount", "-o", "loop", str(image), str(target)]
+    )
+
+
+@pytest.fixture(params=_FILE_SYSTEMS)
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder on each file system."""
+    if os.geteuid() != 0:
+        pytest.skip("not run: mounting a file system needs root")
+    target = tmp_path / "mounted"
+    target.mkdir()
+    done = subprocess.run(
+        mount_command(request.param, tmp_path, target), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"not run: {request.param} cannot be mounted here: {done.stderr.strip()}")
+    yield target
+    subprocess.run(["umount", str(target)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "most"), [(24, 1 << 20), pytest.param(600, 16 << 20, marks=pytest.mark.slow)]
+)
+def test_requests_are_byte_equal(mounted: Path, engine: str, count: int, most: int) -> None:
+    round_trips(mounted / "file", engine, 3, count // 3, most)
+
+
+# --- `File` and its futures: for threads and for asyncio
+
+
+@pytest.fixture
+def file(each_engine: None, tmp_path: Path) -> Iterator[io.File]:
+    """A new file on each engine."""
+    with io.File(tmp_path / "file", block_size=16384, depth=4, workers=2, durability="data") as made:
+        yield made
+
+
+def test_what_is_written_is_read_at_its_offset(file: io.File, engine: str) -> None:
+    data, into = torch.arange(100_000), torch.empty(100_000, dtype=torch.int64)
+    assert file.write(data, 777) == data.nbytes
+    assert file.read(into, 777) == data.nbytes
+    assert torch.equal(into, data)
+    assert file.engine() == (engine, "ACCEL_IO_ENGINE")
+
+
+def test_futures_are_done_with_all_bytes(file: io.File) -> None:
+    data = torch.arange(100_000)
+    futures = [file.submit_write(data[begin : begin + 1000], begin * 8) for begin in range(0, 100_000, 1000)]
+    assert [future.result() for future in futures] == [8000] * 100
+    assert all(future.done() and future.progress() == 8000 for future in futures)
+    into = torch.empty_like(data)
+    future = file.submit_read(into)
+    assert future.wait()
+    assert (future.result(), future.result(timeout=1)) == (data.nbytes, data.nbytes)
+    assert torch.equal(into, data)
+
+
+def test_futures_can_be_awaited(file: io.File) -> None:
+    data = torch.arange(200_000)
+
+    async def transfer() -> torch.Tensor:
+        halves = (data[:100_000], data[100_000:])
+        assert await asyncio.gather(
+            *(file.submit_write(half, 800_000 * position) for position, half in enumerate(halves))
+        ) == [800_000, 800_000]
+        into = torch.empty_like(data)
+        assert await file.submit_read(into) == data.nbytes
+        with pytest.raises(TransferFailed) as caught:
+            await file.submit_read(torch.empty_like(data), 8)
+        assert (caught.value.errno, caught.value.done) == (errno.ENODATA, data.nbytes - 8)
+        return into
+
+    assert torch.equal(asyncio.run(transfer()), data)
+
+
+def test_a_cancelled_task_cancels_its_transfer(file: io.File) -> None:
+    async def cancel() -> io.TransferFuture:
+        file._session.engine.pause(-1)
+        future = file.submit_write(torch.ones(1_000_000))
+        task = asyncio.ensure_future(future)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        file._session.engine.resume()
+        return future
+
+    with pytest.raises(TransferFailed) as caught:
+        asyncio.run(cancel()).result()
+    assert (caught.value.errno, caught.value.done) == (errno.ECANCELED, 0)
+
+
+def test_a_wait_with_a_limit_ends(file: io.File) -> None:
+    file._session.engine.pause(-1)
+    future = file.submit_write(torch.ones(1000))
+    assert not future.done()
+    assert not future.wait(0.01)
+    assert future.progress() == 0
+    with pytest.raises(TimeoutError):
+        future.result(0.01)
+    file._session.engine.resume()
+    assert future.result() == 4000
+
+
+def test_functions_transfer_one_tensor(tmp_path: Path) -> None:
+    assert io.write(tmp_path / "file", torch.ones(10), 4, durability="full") == 40
+    into = torch.empty(10)
+    assert io.read(tmp_path / "file", into, 4) == 40
+    assert torch.equal(into, torch.ones(10))
+
+
+def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="sometimes"):
+        io.File(tmp_path / "file", durability="sometimes")
+    with pytest.raises(ValueError, match="-1"):
+        io.File(tmp_path / "file").write(torch.ones(3), -1)
+    assert not (tmp_path / "file").exists()
