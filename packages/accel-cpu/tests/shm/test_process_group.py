@@ -73,6 +73,11 @@ def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_sh
             assert {name: found[rank][name] for name in done} == {name: by_gloo[rank][name] for name in done}
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_tensor_is_released_with_its_last_reference_after_a_collective(ranks: int) -> None:
+    assert jobs.values(shm_offers.kept, ranks) == [[]] * ranks
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeeds_losses_are_those_on_gloo(stage: int) -> None:

@@ -3,6 +3,7 @@
 """What gloo offers to a program, called on the default group: each call's result or the type of its error."""
 
 import dataclasses
+import gc
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -42,6 +43,25 @@ def without_memory(rank: int, ranks: int, path: str) -> dict[str, Any]:
         break_memory("planted")
     dist.init_process_group("shm", init_method=f"file://{path}", rank=rank, world_size=ranks)
     return all_of_them(rank, ranks, "planted")
+
+
+def kept(rank: int, ranks: int) -> list[str]:
+    """Return the calls that leave tensors in reference cycles, where they stay until Python's collector runs."""
+    found = []
+    calls = {
+        f"{call.__name__} {dtype}": (call, dtype) for call in MOVES for dtype in (torch.float32, torch.int32)
+    }
+    calls |= {"_gather float": (_gather, torch.float32), "_sum double": (_sum, torch.float64)}
+    for name, (call, dtype) in calls.items():
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        call(_mine(0, 4, dtype), ranks)
+        gc.collect()
+        gc.set_debug(0)
+        if any(isinstance(item, torch.Tensor) for item in gc.garbage):
+            found.append(name)
+        gc.garbage.clear()
+    return found
 
 
 def _outcome(call: Callable[[int, int], Any], rank: int, ranks: int) -> Any:
@@ -84,8 +104,19 @@ def _reducing(dtype: torch.dtype, name: str) -> Callable[[int, int], Any]:
 
 
 def _broadcast(tensor: torch.Tensor, ranks: int) -> Any:
-    dist.broadcast(tensor, 1)
+    dist.broadcast(tensor, ranks - 1)
     return tensor
+
+
+def _sum(tensor: torch.Tensor, ranks: int) -> Any:
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def _gather(tensor: torch.Tensor, ranks: int) -> Any:
+    parts = [torch.zeros_like(tensor) for _ in range(ranks)] if dist.get_rank() == 0 else None
+    dist.gather(tensor, parts, 0)
+    return parts
 
 
 def _all_gather(tensor: torch.Tensor, ranks: int) -> Any:
@@ -101,7 +132,7 @@ def _all_gather_into_tensor(tensor: torch.Tensor, ranks: int) -> Any:
 
 
 def _all_to_all_single(tensor: torch.Tensor, ranks: int) -> Any:
-    swapped = torch.zeros(4).to(tensor.dtype)
+    swapped = torch.zeros_like(tensor)
     dist.all_to_all_single(swapped, tensor)
     return swapped
 
