@@ -12,8 +12,8 @@ from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN
 from accel_core.vendor import Feature
 from accel_ops import inference
 from accel_testkit import suite
-from accel_testkit.suite import device_index, inference_functions, test_op_loading, test_traits
-from accel_testkit.suite.call_signatures import public_members
+from accel_testkit.suite import inference_functions, test_device_index, test_op_loading, test_traits
+from accel_testkit.suite.needs import public_members
 
 #: Methods that no check calls, each with the methods that call it and are checked.
 HOOKS = {
@@ -69,7 +69,7 @@ def test_the_checks_that_features_refer_to_exist() -> None:
 
 
 def test_every_indexed_method_is_read_reset_or_named() -> None:
-    known = device_index
+    known = test_device_index
     kinds = [known.READERS, known.RESETS, known.NAMING, known.WAITING, known.RESTORING]
     assert sorted(name for kind in kinds for name in set(kind)) == sorted(known.indexed_methods())
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from accel_core.op_builder.names import UPSTREAM
-from accel_testkit.suite.call_signatures import public_members
+from accel_testkit.suite.needs import public_members
 
 #: The files of the most basic checks, whose failures explain those of other files; the rest follows in any order.
 _BASIC = (

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fail a check in four parts, without a traceback through the suite."""
+"""Fail a check in four parts, without a traceback through the suite: one fact, or those of many that do not hold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from accel_core.errors import four_parts
+
+#: So many that do not hold are named.
+_NAMED = 12
 
 
 def expect(holds: object, what: str, *, found: object, expected: str, do: str) -> None:
@@ -45,6 +49,17 @@ def largest(differences: Iterable[float]) -> float:
     return math.inf if any(map(math.isnan, apart)) else max(apart)
 
 
+def expect_equal(what: str, found: Any, wanted: Any, do: str) -> None:
+    """Fail the check unless the values are equal; True and 1 are not equal here."""
+    __tracebackhide__ = True
+    expect(_equal(found, wanted), f"{what} is wrong", found=repr(found), expected=repr(wanted), do=do)
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    alike = type(found) is type(wanted) if isinstance(wanted, (bool, int)) else True
+    return alike and bool(found == wanted)
+
+
 def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
     """Fail the check unless the value is exactly of this type: a bool is no int here."""
     __tracebackhide__ = True
@@ -67,3 +82,59 @@ def expect_raises(cls: type[Exception], call: Callable[[], Any], what: str, *, d
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
     fail(what, found=found, expected=f"{cls.__name__} (or a type derived from it)", do=do)
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """Return the result of a call, or the text of its exception."""
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+class Holds(dict[str, Any]):
+    """What has to hold, by what it says; what did not hold once does not hold."""
+
+    def __setitem__(self, what: str, held: Any) -> None:
+        super().__setitem__(what, held and self.get(what, True))
+
+    def equal(self, what: str, found: Any, wanted: Any) -> None:
+        """Expect an equal value; True and 1 are not equal here."""
+        self[f"{what}: {found!r:.300}, expected {wanted!r:.300}"] = _equal(found, wanted)
+
+    def same(self, what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        """Expect a tensor of the same type, shape and content."""
+        alike = (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        self[what] = alike and torch.equal(found.detach().cpu(), wanted.detach().cpu())
+
+    def near(self, what: str, found: torch.Tensor, wanted: torch.Tensor, most: float | torch.Tensor) -> None:
+        """Expect a tensor of the same shape whose numbers are at most so far apart; `most` may be a tensor, too."""
+        if found.shape != wanted.shape:
+            self[f"{what}: shape {tuple(found.shape)}, expected {tuple(wanted.shape)}"] = False
+            return
+        apart = (found.detach().cpu().double() - wanted.detach().cpu().double()).abs()
+        ratios = apart / (most.detach().cpu().double() if isinstance(most, torch.Tensor) else most)
+        largest = float(ratios.max()) if ratios.numel() else 0.0
+        self[f"{what}: {largest:.3g} times as far apart as allowed"] = largest <= 1
+
+    def raises(self, cls: type[Exception], what: str, call: Callable[[], Any]) -> None:
+        """Expect an exception of this type."""
+        try:
+            self[f"{what} returns {call()!r:.100}, expected {cls.__name__}"] = False
+        except cls:
+            self[what] = True
+        except Exception as error:
+            self[f"{what} raises {type(error).__name__}: {error}, expected {cls.__name__}"] = False
+
+    def expect(self, what: str, do: str) -> None:
+        """Fail the check unless all of it holds."""
+        __tracebackhide__ = True
+        broken = [name for name, held in self.items() if not held]
+        more = f", and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        expect(
+            not broken,
+            f"{what} is not what DeepSpeed expects",
+            found=f"not so: {'; '.join(broken[:_NAMED])}{more}",
+            expected=f"all {len(self)} of what this check tries",
+            do=do,
+        )

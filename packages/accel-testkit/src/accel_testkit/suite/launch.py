@@ -65,9 +65,12 @@ class Launcher:
         else:
             # As a user asks for it: the script itself names no accelerator.
             environment["DS_ACCELERATOR"] = self.target.vendor.key
-        environment |= more
-        with (folder / f"{more['RANK']}.log").open("wb") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        return _start(command, environment | more, folder / f"{more['RANK']}.log")
+
+
+def _start(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
 def _ranks_environment(rank: int, ranks: int, of_node: int) -> dict[str, str]:
@@ -112,11 +115,11 @@ def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
         time.sleep(0.05)
 
 
-def _answer(folder: Path, rank: int, code: int) -> dict[str, Any]:
-    path = folder / f"{rank}.json"
+def _answer(folder: Path, name: object, code: int) -> dict[str, Any]:
+    path = folder / f"{name}.json"
     answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if code and not answer.get("error"):
-        output = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
+    if (code or not path.is_file()) and not answer.get("error"):
+        output = (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         answer["error"] = f"ended with {code}: {output[-1500:]}"
     return answer
 
@@ -127,25 +130,11 @@ def fresh_processes(
     """Do a job of `suite.fresh_process` in each of the environments, all at once; return what each finds."""
     started = {}
     for name, environment in environments.items():
-        command = [
-            *run_module("accel_testkit.suite.fresh_process"),
-            job,
-            str(folder / f"{name}.json"),
-            *arguments,
-        ]
-        with (folder / f"{name}.log").open("wb") as log:
-            started[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        program = [*run_module("accel_testkit.suite.fresh_process"), job, str(folder / f"{name}.json")]
+        started[name] = _start([*program, *arguments], environment, folder / f"{name}.log")
     for process in started.values():
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LIMIT)
         process.kill()
         process.wait()
-    found: dict[str, dict[str, Any]] = {}
-    for name in started:
-        path, log_file = folder / f"{name}.json", folder / f"{name}.log"
-        found[name] = (
-            json.loads(path.read_text(encoding="utf-8"))
-            if path.is_file()
-            else {"error": log_file.read_text(encoding="utf-8", errors="replace")[-2000:]}
-        )
-    return found
+    return {name: _answer(folder, name, process.returncode) for name, process in started.items()}

@@ -114,6 +114,11 @@ class StepOp:
         """The settings of the first variant."""
         return next(iter(self.variants.values()))
 
+    @property
+    def values(self) -> Values:
+        """The first step's hyperparameters, with these settings, of the optimizer `FIRST_ID`."""
+        return {**self.schedule()[0], **self.first, "id": FIRST_ID}
+
     def schedule(self) -> list[Values]:
         """The hyperparameters of consecutive steps."""
         return [{key: _SCHEDULE[key][number] for key in self.keys} for number in range(5)]

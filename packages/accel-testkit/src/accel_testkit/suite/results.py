@@ -174,28 +174,27 @@ class Recorder:
         }
 
 
+def _simulation() -> Any:
+    module: Any = sys.modules.get("accel_sim.simulation")
+    return module.current() if module is not None else None
+
+
 def simulated() -> str:
     """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
-    module: Any = sys.modules.get("accel_sim.simulation")
-    simulation = module.current() if module is not None else None
+    simulation = _simulation()
     return simulation.vendor.key if simulation is not None else ""
 
 
 def computes_as_host() -> bool:
     """Return whether the device of this process is a simulated one with the host's arithmetic, to the last bit."""
-    module: Any = sys.modules.get("accel_sim.simulation")
-    simulation = module.current() if module is not None else None
+    simulation = _simulation()
     return simulation is not None and not simulation.settings.like_hardware
 
 
 def notes() -> list[str]:
     """Return notes for a reader of the results: that the device is simulated."""
-    key = simulated()
-    return (
-        [f"simulated {key}: shows wiring, contracts and numerics, not speed or the vendor's driver"]
-        if key
-        else []
-    )
+    text = "shows wiring, contracts and numerics, not speed or the vendor's driver"
+    return [f"simulated {simulated()}: {text}"] if simulated() else []
 
 
 def _last_words(report: pytest.TestReport) -> str:

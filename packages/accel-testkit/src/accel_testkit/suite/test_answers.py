@@ -16,8 +16,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import expect, expect_type
-from accel_testkit.suite.holds import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, expect_type, outcome
 from accel_testkit.suite.target import Target
 from accel_testkit.suite.test_tensors import CONSTRUCTORS
 
@@ -132,10 +131,10 @@ def test_answer_stays(
 def test_answer_is_the_caller_s_own(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A caller may change the list, dict or tensor that it got; the next answer is as before."""
     answer = getattr(accelerator, name)()
-    before, holds = copy.deepcopy(_answer(accelerator, name)), Holds()
+    before = copy.deepcopy(_answer(accelerator, name))
     answer.zero_() if isinstance(answer, torch.Tensor) else answer.clear()
-    holds.equal("once a caller had emptied the last answer", _answer(accelerator, name), before)
-    holds.expect(f"{name}()", "return a new object at each call")
+    what = f"{name}(), once a caller has emptied the last answer,"
+    expect_equal(what, _answer(accelerator, name), before, "return a new object at each call")
 
 
 _FAILING: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -150,11 +149,11 @@ _FAILING: dict[str, tuple[str, Callable[[Any], Any]]] = {
 def test_setting_that_fails_changes_nothing(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """After a setter has refused a value, the former one is in use."""
     question, setting = _FAILING[name]
-    before, holds = _answer(accelerator, question), Holds()
+    before = _answer(accelerator, question)
     with suppress(Exception):  # that it refuses the value is another check's subject
         setting(accelerator)
-    holds.equal(f"{question}()", _answer(accelerator, question), before)
-    holds.expect(f"{name}() of nonsense", "check the value before it is set")
+    what = f"{question}() after {name}() of nonsense"
+    expect_equal(what, _answer(accelerator, question), before, "check the value before it is set")
 
 
 def test_synchronized_device_has_no_streams(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
@@ -175,9 +174,8 @@ def test_synchronized_device_has_no_streams(accelerator: DeepSpeedAccelerator, t
 def test_synchronized_device_leaves_nothing_to_do(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Where every operation is complete when its call returns, the three questions about its order are True."""
     if accelerator.is_synchronized_device():
-        holds = Holds()
-        holds.equal(f"{name}()", bool(getattr(accelerator, name)()), True)
-        holds.expect("a synchronized device", "return True where is_synchronized_device() is True")
+        found, do = bool(getattr(accelerator, name)()), "return True where is_synchronized_device() is True"
+        expect_equal(f"{name}() of a synchronized device", found, True, do)
 
 
 def test_runtime_that_waits_for_memory_orders_its_use(accelerator: DeepSpeedAccelerator) -> None:
@@ -185,14 +183,10 @@ def test_runtime_that_waits_for_memory_orders_its_use(accelerator: DeepSpeedAcce
 
     A runtime can wait for memory only if it knows which work in flight uses it.
     """
-    found = accelerator.handles_memory_backpressure(), accelerator.resolves_data_dependency()
-    expect(
-        found != (True, False),
-        "handles_memory_backpressure() is True on a runtime that does not follow the use of memory",
-        found="handles_memory_backpressure() True, resolves_data_dependency() False",
-        expected="False: DeepSpeed then limits the work that it queues",
-        do="return True only if the runtime waits for memory that queued work holds",
-    )
+    if accelerator.resolves_data_dependency() is False:
+        do = "return True only if the runtime waits for memory that queued work holds; else DeepSpeed limits that work"
+        what = "handles_memory_backpressure() without resolves_data_dependency()"
+        expect_equal(what, accelerator.handles_memory_backpressure(), False, do)
 
 
 def test_events_time_where_there_are_events(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
@@ -210,21 +204,16 @@ def test_type_that_is_not_declared_missing_is_supported(
 ) -> None:
     """bfloat16, float64 and Triton are supported, or declared missing: users read the traits."""
     if trait not in traits:
-        holds, name = Holds(), f"is_{trait}_supported"
-        holds.equal(f"{name}(), without a trait {trait}", getattr(accelerator, name)(), True)
-        holds.expect(f"{name}()", "declare the trait where the device lacks it")
+        what, found = f"is_{trait}_supported", getattr(accelerator, f"is_{trait}_supported")()
+        expect_equal(f"{what}() without a trait", found, True, "declare the trait where the device lacks it")
 
 
 def test_version_of_the_collectives_is_a_version(accelerator: DeepSpeedAccelerator) -> None:
     """`communication_backend_version()` is a tuple of ints, or None where it is unknown."""
     found = accelerator.communication_backend_version()
-    expect(
-        found is None or (type(found) is tuple and found and all(type(part) is int for part in found)),
-        "communication_backend_version() is no version",
-        found=repr(found),
-        expected="a tuple of ints, which callers compare, or None",
-        do="convert the library's version",
-    )
+    whole = type(found) is tuple and found and all(type(part) is int for part in found)
+    holds = Holds({f"{found!r} is a tuple of ints, which callers compare, or None": found is None or whole})
+    holds.expect("communication_backend_version()", "convert the library's version")
 
 
 def test_each_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator, target: Target) -> None:
@@ -260,11 +249,7 @@ def test_cached_memory_is_available(accelerator: DeepSpeedAccelerator) -> None:
     after = accelerator.available_memory(), accelerator.memory_reserved(), free()[0]
     accelerator.empty_cache()
     less, more, taken = before[0] - after[0], after[1] - before[1], before[2] - after[2]
-    expect(
-        abs(less) <= _NOISE and more >= taken - _NOISE,
-        "available_memory() leaves out what the allocator keeps, or memory_reserved() does",
-        found=f"{less} bytes less available and {more} more reserved, {taken} taken from the device, after a tensor "
-        f"of {_BLOCK} has gone",
-        expected="as much available as before: DeepSpeed moves to the host what it thinks does not fit",
-        do="add memory_reserved() - memory_allocated() to what mem_get_info says is free",
-    )
+    holds = Holds({f"as much available as before, {less} bytes less": abs(less) <= _NOISE})
+    holds[f"{more} more reserved, {taken} taken from the device"] = more >= taken - _NOISE
+    do = "add memory_reserved() - memory_allocated() to what mem_get_info says is free"
+    holds.expect(f"what the allocator keeps of a tensor of {_BLOCK}", do)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -17,14 +18,77 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_sim import current
+from accel_sim import current, execution_modes
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import Holds, expect
+from accel_testkit.suite.needs import two_devices
 from accel_testkit.suite.op_steps import STEPS
-from accel_testkit.suite.test_device import two_devices
-from accel_testkit.suite.witness import Witness, late_copies
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("pinned_memory")]
+
+_SIZE = 1024
+_VALUE = 7.0
+#: Work that a real device has for 10 ms or more before each copy; products of zeros take as long as others.
+_PRODUCTS = 40
+_EDGE = 2048
+
+
+@contextlib.contextmanager
+def late_copies() -> Iterator[None]:
+    """Inside, asynchronous copies of a simulated device complete as late as the order of work allows."""
+    simulation = current()
+    if simulation is None:
+        yield
+        return
+    with execution_modes.deferred(simulation.native, simulation.settings):
+        yield
+
+
+class Witness:
+    """A device tensor of one index, and page-locked memory of the host.
+
+    `read` starts a copy to the host, `write` one from it. Both go to the current stream of the tensor's device, behind
+    work that takes a while on a real device.
+    """
+
+    def __init__(self, accelerator: DeepSpeedAccelerator, index: int | None = None) -> None:
+        place = accelerator.device(accelerator.current_device() if index is None else index)
+        self.device_tensor = torch.zeros(_SIZE, device=place)
+        self._busy = current() is None and self.device_tensor.device.type != "cpu"
+        self._filled = torch.full((_SIZE,), _VALUE, device=place)
+        self._operand = torch.zeros(_EDGE, _EDGE, device=place) if self._busy else self._filled
+        self._source = accelerator.pin_memory(torch.full((_SIZE,), _VALUE))
+        self._sink = accelerator.pin_memory(torch.zeros(_SIZE))
+        accelerator.synchronize()
+        torch.zeros(1, device=place).item()  # whatever synchronize() does
+
+    def read(self) -> None:
+        """Start a copy from the device into the host's memory."""
+        self._work()
+        self._sink.copy_(self._filled, non_blocking=True)
+
+    def write(self) -> None:
+        """Start a copy from the host's memory into `device_tensor`."""
+        self._work()
+        self.device_tensor.copy_(self._source, non_blocking=True)
+
+    def overwrite(self) -> None:
+        """Start a fill of what `read` copies."""
+        self._filled.fill_(0)
+
+    def has_arrived(self) -> bool:
+        """Return whether the host's memory holds the numbers; reading it calls no operator, which might wait."""
+        return self._sink.tolist() == [_VALUE] * _SIZE
+
+    def sum_was_right(self, total: torch.Tensor) -> bool:
+        """Return whether a sum of `device_tensor`, taken on the device, was taken after the copy."""
+        return total.item() == _VALUE * _SIZE
+
+    def _work(self) -> None:
+        if self._busy:
+            for _ in range(_PRODUCTS):
+                torch.mm(self._operand, self._operand)
+
 
 _streams = pytest.mark.needs("streams")
 _streams_and_events = pytest.mark.needs("streams", "events")
@@ -78,11 +142,13 @@ def test_synchronize_waits(accelerator: DeepSpeedAccelerator, witness: Witness, 
     """After `synchronize` the host reads what the device has computed, in each call form."""
     index = accelerator.current_device()
     witness.read()
-    arguments: dict[str, list[int | None]] = {"nothing": [], "None": [None], "index": [index]}
-    if form in arguments:
-        accelerator.synchronize(*arguments[form])
-    else:
-        accelerator.synchronize(device_index=index)
+    calls: dict[str, Callable[[], object]] = {
+        "nothing": accelerator.synchronize,
+        "None": partial(accelerator.synchronize, None),
+        "index": partial(accelerator.synchronize, index),
+        "index by name": partial(accelerator.synchronize, device_index=index),
+    }
+    calls[form]()
     _expect_arrived(witness, f"synchronize ({form})", "wait for the device in synchronize()")
 
 
@@ -315,13 +381,9 @@ def _expect_in_flight(accelerator: DeepSpeedAccelerator, what: str, call: Callab
     call()
     arrived = witness.has_arrived()
     accelerator.synchronize()
-    expect(
-        not arrived,
-        f"{what} waits for the device",
-        found="a copy that was in flight before the call has arrived after it",
-        expected="a call that returns at once, so that the host prepares further work meanwhile",
-        do="queue the work, or ask, without synchronizing; only synchronize() and reading values wait",
-    )
+    holds = Holds({"a copy that was in flight before the call is in flight after it": not arrived})
+    do = "queue the work, or ask, without synchronizing; only synchronize() and reading values wait"
+    holds.expect(f"what {what} waits for", do)
 
 
 @pytest.mark.parametrize("name", _ASKING)
@@ -356,11 +418,12 @@ def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> Non
     if not builder.is_compatible():
         return
     op: Any = builder.load()
-    values = {**step.schedule()[0], **next(iter(step.variants.values()))}
     lists = [[torch.ones(33, device=accelerator.device())] for _ in range(2 + step.states)]
     flag = [torch.zeros(1, dtype=torch.int32, device=accelerator.device())] if step.many else []
-    step.call(op, lists, values, *flag)  # what is compiled or tried at the first call
-    _expect_in_flight(accelerator, f"{step.function} of {name}", lambda: step.call(op, lists, values, *flag))
+    step.call(op, lists, step.values, *flag)  # what is compiled or tried at the first call
+    _expect_in_flight(
+        accelerator, f"{step.function} of {name}", lambda: step.call(op, lists, step.values, *flag)
+    )
 
 
 def _read_after_write(accelerator: Any, writer: Any, reader: Any) -> bool:
@@ -412,13 +475,9 @@ def test_resolved_dependency_needs_no_wait(accelerator: DeepSpeedAccelerator, de
     """
     if not accelerator.resolves_data_dependency():
         return
-    expect(
-        _DEPENDENCIES[dependency](accelerator, accelerator.Stream()),
-        "resolves_data_dependency() is True, but work in two streams on the same data is not ordered",
-        found=f"{dependency} in two streams, without a wait between them: wrong numbers",
-        expected="False; True where the runtime orders such work by itself",
-        do="return False: DeepSpeed then waits for its streams, and records them on its tensors",
-    )
+    holds = Holds({dependency: _DEPENDENCIES[dependency](accelerator, accelerator.Stream())})
+    do = "return False: DeepSpeed then waits for its streams, and records them on its tensors"
+    holds.expect("work in two streams without a wait, where resolves_data_dependency() is True,", do)
 
 
 @pytest.mark.needs("graphs", "streams")
@@ -438,11 +497,6 @@ def test_replay_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, chos
         accelerator.replay_graph(graph)
         total = doubled.sum()
     stream.synchronize()
-    found = total.item() / 2
-    expect(
-        found == witness.device_tensor.sum().item() > 0,
-        "replay_graph() does not run in the current stream",
-        found=f"it was replayed on numbers whose sum was {found:g}, where the stream had written others before",
-        expected="the work of the current stream in its order: a copy, the replay, a sum",
-        do="replay without choosing a stream",
-    )
+    found, wanted = total.item() / 2, witness.device_tensor.sum().item()
+    holds = Holds({f"it comes after a copy, and before a sum: {found:g} of {wanted:g}": found == wanted > 0})
+    holds.expect("replay_graph() in the current stream", "replay without choosing a stream")

@@ -12,8 +12,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import ops
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.launch import Launcher
 from accel_testkit.suite.rank.collectives import OF_GLOO
 
@@ -72,16 +71,10 @@ def _both(answers: Answers, name: str) -> list[Any]:
 @pytest.mark.tier("device")
 def test_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
     """torch.distributed has the backend `communication_backend_name()`, once the accelerator is constructed."""
-    name = accelerator.communication_backend_name()
-    expect(
-        name
-        and torch.distributed.is_backend_available(name)
-        and name in torch.distributed.Backend.backend_list,
-        "torch.distributed does not have the backend",
-        found=repr(name),
-        expected=f"one of {', '.join(torch.distributed.Backend.backend_list)}",
-        do="import the module that registers it, or correct the name",
-    )
+    name, names = accelerator.communication_backend_name(), torch.distributed.Backend.backend_list
+    there = name and torch.distributed.is_backend_available(name) and name in names
+    holds = Holds({f"{name!r} is one of {', '.join(names)}": there})
+    holds.expect("the backend", "import the module that registers it, or correct the name")
 
 
 def test_ranks_join_on_their_devices(answers: Answers, traits: Traits) -> None:
@@ -95,55 +88,42 @@ def test_ranks_join_on_their_devices(answers: Answers, traits: Traits) -> None:
 @pytest.mark.parametrize("dtype", _TYPES)
 def test_all_reduce_sums(answers: Answers, dtype: str) -> None:
     """all_reduce leaves the sum over the ranks on each of them, in each type that gradients have."""
-    holds = Holds()
-    holds.equal("what ranks 0 and 1 hold", _both(answers, f"all_reduce_{dtype}"), [[11, 22]] * 2)
-    holds.expect(f"all_reduce of {dtype}", _LOOK)
+    found = _both(answers, f"all_reduce_{dtype}")
+    expect_equal(f"what ranks 0 and 1 hold after all_reduce of {dtype}", found, [[11, 22]] * 2, _LOOK)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.needs(n)) for n in _OUTCOMES])
 def test_operation_moves_data(answers: Answers, name: str) -> None:
     """Each operation that DeepSpeed uses leaves the right numbers on each rank."""
-    holds = Holds()
-    holds.equal("what ranks 0 and 1 hold", _both(answers, name), _OUTCOMES[name])
-    holds.expect(name, _LOOK)
+    expect_equal(f"what ranks 0 and 1 hold after {name}", _both(answers, name), _OUTCOMES[name], _LOOK)
 
 
 @pytest.mark.parametrize("name", _OUTCOMES)
 def test_declared_operation_fails(answers: Answers, traits: Traits, name: str) -> None:
     """An operation that a trait declares missing does not leave the right numbers: it raises, or moves nothing."""
     found = _both(answers, name)
-    expect(
-        name not in traits or found != _OUTCOMES[name],
-        f"the trait {name} declares missing what works",
-        found=repr(found),
-        expected="an exception or other numbers, or no such trait",
-        do="drop the trait, so that the suite checks the operation",
-    )
+    holds = Holds({f"it raises, or leaves other numbers than {found}": found != _OUTCOMES[name]})
+    if name in traits:
+        holds.expect(f"{name}, which is declared missing,", "drop the trait, so that the suite checks it")
 
 
 @pytest.mark.parametrize("name", OF_GLOO)
 def test_gloo_takes_device_tensors(answers: Answers, name: str) -> None:
     """Where the backend is gloo, an operation that it has leaves the same on device tensors as on the host's."""
     host, device = (_both(answers, f"{name} on the {where}") for where in ("host", "device"))
-    holds = Holds()
     if not all(isinstance(outcome, str) for outcome in host):  # else gloo lacks it
-        holds.equal("what ranks 0 and 1 hold on the device", device, host)
-    holds.expect(
-        f"{name} of gloo", "copy to the host and back where torch's gloo does not take device tensors"
-    )
+        do = "copy to the host and back where torch's gloo does not take device tensors"
+        expect_equal(f"what ranks 0 and 1 hold on the device after {name}", device, host, do)
 
 
 def test_barrier_holds_back(answers: Answers) -> None:
     """No rank leaves a barrier before the last one has entered it."""
     entered = [answer.get("barrier", {}).get("entered", 0.0) for answer in answers]
     left = [answer.get("barrier", {}).get("left", -1.0) for answer in answers]
-    expect(
-        min(left) >= max(entered) > 0,
-        "a barrier does not hold a rank back",
-        found=f"entered at {entered}, left at {left} (s); {_both(answers, 'error')}",
-        expected="every rank to leave after the last one entered",
-        do="make barrier() wait for all ranks",
+    what = (
+        f"every rank leaves after the last one has entered: {entered}, {left} (s); {_both(answers, 'error')}"
     )
+    Holds({what: min(left) >= max(entered) > 0}).expect("a barrier", "make barrier() wait for all ranks")
 
 
 def test_communication_op_is_that_of_its_groups(of_the_ops: Answers) -> None:

@@ -15,20 +15,15 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
-from accel_testkit.suite.device_index import call, different_devices, indexed_methods
-from accel_testkit.suite.expect import expect, expect_raises
-from accel_testkit.suite.holds import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, expect_raises, outcome
+from accel_testkit.suite.needs import two_devices
 from accel_testkit.suite.target import Target
+from accel_testkit.suite.test_device_index import call, different_devices, indexed_methods
 from accel_testkit.suite.test_tensors import CONSTRUCTORS
 
 pytestmark = pytest.mark.tier("host")
 
 _PASS_ON = "pass every form of the index on to the runtime, at each call, in the thread of the caller"
-
-
-def two_devices(function: Callable[..., None]) -> Any:
-    """Mark a check that needs two devices which have indices."""
-    return pytest.mark.tier("multi")(pytest.mark.needs("indexed_devices")(function))
 
 
 def _place(accelerator: DeepSpeedAccelerator, *index: int) -> torch.device:
@@ -65,27 +60,17 @@ def test_device_with_an_index_keeps_it(accelerator: DeepSpeedAccelerator) -> Non
 @pytest.mark.tier("device")
 def test_device_is_available(accelerator: DeepSpeedAccelerator) -> None:
     """Where there is a device, `is_available()` is True."""
-    expect(
-        accelerator.is_available(),
-        "the device is counted and not available",
-        found=f"device_count() {accelerator.device_count()}, is_available() False",
-        expected="True wherever device_count() is above 0",
-        do="ask the runtime the same question in both",
-    )
+    what = f"is_available() with a device_count() of {accelerator.device_count()}"
+    expect_equal(what, bool(accelerator.is_available()), True, "ask the runtime the same question in both")
 
 
 @pytest.mark.tier("device")
 def test_current_device_name_is_that_of_the_current_device(accelerator: DeepSpeedAccelerator) -> None:
     """`current_device_name()` is `device_name(current_device())`, or the name of the device that tensors are on."""
-    found, current = accelerator.current_device_name(), accelerator.current_device()
+    found, current, holds = accelerator.current_device_name(), accelerator.current_device(), Holds()
     wanted = {accelerator.device_name(current), str(_place(accelerator, current))}
-    expect(
-        found in wanted,
-        "current_device_name() names another device",
-        found=repr(found),
-        expected=" or ".join(map(repr, sorted(wanted))),
-        do="derive it from current_device()",
-    )
+    holds[f"{found!r} is one of {sorted(wanted)}"] = found in wanted
+    holds.expect("current_device_name()", "derive it from current_device()")
 
 
 @pytest.mark.tier("device")
@@ -149,13 +134,7 @@ def test_answer_is_of_the_current_device(accelerator: DeepSpeedAccelerator, seco
         "current_device": [0, second, 0],
         "current_device_name": [accelerator.device_name(index) for index in (0, second, 0)],
     }[name]
-    expect(
-        found == wanted,
-        f"{name}() is not about the current device",
-        found=f"{found} while devices 0, 1, 0 were current",
-        expected=repr(wanted),
-        do="ask the runtime at each call",
-    )
+    expect_equal(f"{name}() while 0, 1, 0 were current", found, wanted, "ask the runtime at each call")
 
 
 @two_devices
@@ -181,30 +160,30 @@ def test_device_that_is_set_gets_the_tensors(
 ) -> None:
     """After `set_device` in each form new tensors are on that device, also in a thread that has used none before."""
 
+    choose_device: Any = accelerator.set_device
+    setters: dict[str, Callable[[Any], None]] = {
+        "by index": choose_device,
+        "by name": lambda index: choose_device(accelerator.device_name(index)),
+        "by device": lambda index: choose_device(accelerator.device(index)),
+        "by keyword": lambda index: choose_device(device_index=index),
+    }
+
     def choose() -> list[Any]:
         found = []
         for index in (second, 0, second):
-            forms: dict[str, Any] = {
-                "by name": accelerator.device_name(index),
-                "by device": accelerator.device(index),
-            }
-            if form == "by keyword":
-                accelerator.set_device(device_index=index)
-            else:
-                accelerator.set_device(forms.get(form, index))
+            setters[form](index)
             found.append((accelerator.current_device(), _place(accelerator)))
         return found
 
     found = choose() if where == "here" else _in_a_thread(choose)
     wanted = [(index, _place(accelerator, index)) for index in (second, 0, second)]
-    distinct = len({place for _, place in wanted}) > 1
-    expect(
-        [each[0] for each in found] == [second, 0, second] and (not distinct or found == wanted),
-        f"set_device() {form}, {where}, does not choose the device of new tensors",
-        found=f"current_device() and a new tensor's device: {found}",
-        expected=f"{wanted} after devices 1, 0, 1 were chosen",
-        do=_PASS_ON,
+    holds = Holds()
+    holds.equal(
+        "current_device() after 1, 0, 1 were chosen", [each[0] for each in found], [second, 0, second]
     )
+    if len({place for _, place in wanted}) > 1:
+        holds.equal("current_device() and the device of a new tensor", found, wanted)
+    holds.expect(f"set_device() {form}, {where}", _PASS_ON)
 
 
 @two_devices
@@ -225,10 +204,12 @@ def test_set_device_with_no_device_changes_nothing(
 def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, second: int) -> None:
     """A device that another thread makes current is not the current one of this thread."""
     accelerator.set_device(0)
-    holds = Holds()
     _in_a_thread(lambda: accelerator.set_device(second))
-    holds.equal("current_device() here, after another thread chose device 1", accelerator.current_device(), 0)
-    holds.expect("the current device of a thread", "keep it in the runtime, which has one for each thread")
+    what, do = (
+        "current_device() after another thread chose device 1",
+        "keep it in the runtime, for each thread",
+    )
+    expect_equal(what, accelerator.current_device(), 0, do)
 
 
 @two_devices
@@ -263,9 +244,8 @@ def test_variables_of_a_launcher_choose_nothing(
     before = answers()
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"):
         monkeypatch.setenv(name, "1")
-    holds = Holds()
-    holds.equal("current devices after set_device(), count, availability", answers(), before)
-    holds.expect("an answer in a job of ranks", "ask the runtime: whoever starts ranks calls set_device()")
+    what = "current devices after set_device(), count, availability in a job of ranks"
+    expect_equal(what, answers(), before, "ask the runtime: whoever starts ranks calls set_device()")
 
 
 #: Calls without an index, beside those that are indexed_methods.

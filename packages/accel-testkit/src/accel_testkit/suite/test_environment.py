@@ -16,8 +16,7 @@ import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Vendor
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, outcome
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
@@ -128,13 +127,8 @@ def _unchanged(what: str) -> Iterator[None]:
     before = dict(os.environ)
     yield
     changed = sorted(name for name, _ in set(before.items()) ^ set(os.environ.items()))
-    expect(
-        not changed,
-        f"{what} changes the environment of this process",
-        found=", ".join(changed),
-        expected="the same variables as before",
-        do="write only into the mapping that was passed in",
-    )
+    do = "write only into the mapping that was passed in"
+    expect_equal(f"the environment of this process after {what}: what changed", changed, [], do)
 
 
 def test_visible_devices_of_this_process_stay(
@@ -193,13 +187,7 @@ def test_constructor_keeps_what_is_set(target: Target, monkeypatch: pytest.Monke
     with monkeypatch.context() as changed:
         changed.setattr(type(os.environ), "__setitem__", write)
         target.construct()
-    expect(
-        not written,
-        "the constructor overwrites environment variables",
-        found=", ".join(written),
-        expected="variables that are set stay, whatever their values",
-        do="use os.environ.setdefault",
-    )
+    expect_equal("which variables the constructor overwrites", written, [], "use os.environ.setdefault")
 
 
 _TEXTS = {
@@ -226,12 +214,9 @@ def _ranges(push: Callable[..., Any], pop: Callable[..., Any], text: str) -> Non
 @pytest.mark.parametrize("text", _TEXTS)
 def test_range_has_any_name(accelerator: DeepSpeedAccelerator, text: str) -> None:
     """`range_push(msg, domain, category)` and `range_pop(domain)` take any text, nest, and need no profiler."""
-    holds = Holds()
     found = outcome(lambda: _ranges(accelerator.range_push, accelerator.range_pop, _TEXTS[text]))
-    holds.equal(f"a range named {_TEXTS[text][:40]!r}", found, None)
-    holds.expect(
-        "a range", "take the arguments; neither format nor encode the text; a pop without a push is nothing"
-    )
+    do = "take the arguments; neither format nor encode the text; a pop without a push is nothing"
+    expect_equal(f"what is made of a range named {_TEXTS[text][:40]!r}", found, None, do)
 
 
 class _Profiler:
@@ -242,15 +227,10 @@ class _Profiler:
 
     def get_domain(self, name: str) -> Any:
         return SimpleNamespace(
-            get_event_attributes=lambda message=None, color=None, category=None, payload=None: (
-                message,
-                category,
-            ),
-            push_range=lambda message, category=None: self.push_range(
-                message, domain=name, category=category
-            ),
+            get_event_attributes=lambda message=None, color=None, category=None, payload=None: (message, category),
+            push_range=lambda message, category=None: self.push_range(message, domain=name, category=category),
             pop_range=lambda: self.pop_range(name),
-        )
+        )  # fmt: skip
 
     def push_range(
         self, message: Any = None, color: Any = None, domain: Any = None, category: Any = None
@@ -265,7 +245,7 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
     """With `supports_nvtx_domain` and nvtx installed, a range is opened and closed in its domain, with its category."""
     if not accelerator.supports_nvtx_domain:
         return
-    profiler, holds = _Profiler(), Holds()
+    profiler = _Profiler()
     monkeypatch.setitem(sys.modules, "nvtx", profiler)
     first, second = f"first {id(profiler)}", f"second {id(profiler)}"  # nobody has asked for them before
     accelerator.range_push("outer", first, "forward")
@@ -273,5 +253,8 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
     accelerator.range_pop(second)
     accelerator.range_pop(domain=first)
     pushed = [(first, "outer", "forward"), (second, "inner", "backward")]
-    holds.equal("what nvtx is told", profiler.reported, [*pushed, (second, None, None), (first, None, None)])
-    holds.expect("a range in a domain", "ask nvtx for the domain, and pass message and category on")
+    wanted, do = (
+        [*pushed, (second, None, None), (first, None, None)],
+        "pass message and category on to the domain",
+    )
+    expect_equal("what nvtx is told of ranges in domains", profiler.reported, wanted, do)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds, expect_equal
 
 pytestmark = pytest.mark.tier("device")
 
@@ -42,9 +42,8 @@ class _Captured:
 
 def test_code_in_a_capture_is_usable_after_a_replay(accelerator: DeepSpeedAccelerator) -> None:
     """With graphs or without, the pattern create, capture, replay leaves the result of the captured code."""
-    holds = Holds()
-    holds.equal("2 x + 1 for the input 1", _Captured(accelerator).replay(), [3.0] * 4)
-    holds.expect("captured code", "without graphs, return contextlib.nullcontext() from capture_to_graph()")
+    do = "without graphs, return contextlib.nullcontext() from capture_to_graph()"
+    expect_equal("captured code's 2 x + 1 for the input 1", _Captured(accelerator).replay(), [3.0] * 4, do)
 
 
 @_graphs
@@ -95,11 +94,11 @@ def test_capture_can_be_noticed(accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.needs("streams")
 def test_work_in_a_stream_is_no_capture(accelerator: DeepSpeedAccelerator) -> None:
     """`is_current_stream_capturing()` is False in a stream that was chosen, where no capture is under way."""
-    holds = Holds()
     with accelerator.stream(accelerator.Stream()):
         torch.ones(4, device=accelerator.device()).add_(1)
-        holds.equal("in a chosen stream", accelerator.is_current_stream_capturing(), False)
-    holds.expect("is_current_stream_capturing()", "ask the runtime whether the stream captures")
+        found = accelerator.is_current_stream_capturing()
+    do = "ask the runtime whether the stream captures"
+    expect_equal("is_current_stream_capturing() in a chosen stream", found, False, do)
 
 
 @pytest.mark.needs("graphs", "streams")

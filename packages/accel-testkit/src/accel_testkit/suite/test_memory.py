@@ -13,9 +13,8 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import expect, factor
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.test_device import two_devices
+from accel_testkit.suite.expect import Holds, expect, expect_equal, factor
+from accel_testkit.suite.needs import two_devices
 
 pytestmark = pytest.mark.tier("device")
 
@@ -163,14 +162,10 @@ def test_asking_leaves_the_cache(accelerator: DeepSpeedAccelerator) -> None:
         getattr(accelerator, name)()
         getattr(accelerator, name)(0)
     accelerator.memory_stats()
-    after = _kept(accelerator)
-    expect(
-        all(now > once - _SEEN for once, now in zip(before, after, strict=True)),
-        "asking for memory figures changes the allocator",
-        found=f"{before[0]} bytes reserved and {before[1]} at most allocated before, {after} after it",
-        expected="no less: a cache that is emptied is allocated again in the next step",
-        do="ask the allocator, and change nothing",
-    )
+    after, holds = _kept(accelerator), Holds()
+    for what, once, now in zip(("reserved", "the peak"), before, after, strict=True):
+        holds[f"bytes of {what} after it {now}, before {once}"] = now > once - _SEEN
+    holds.expect("the allocator, once it was asked,", "ask it, and change nothing: a step allocates again")
 
 
 def _kept(accelerator: DeepSpeedAccelerator) -> tuple[int, int]:
@@ -196,13 +191,9 @@ def test_available_memory_falls(accelerator: DeepSpeedAccelerator) -> None:
     del block
     accelerator.empty_cache()
     after = accelerator.available_memory()
-    expect(
-        before - held >= _SEEN and after - held >= _SEEN,
-        "available_memory() does not follow what is allocated",
-        found=f"{before}, with a tensor of {_BLOCK} bytes {held}, without it {after}",
-        expected=f"a fall of at least {_SEEN} bytes, and a rise",
-        do="ask the runtime's mem_get_info at each call",
-    )
+    holds = Holds({f"a fall by a tensor of {_BLOCK} bytes, from {before} to {held}": before - held >= _SEEN})
+    holds[f"a rise without it, to {after}"] = after - held >= _SEEN
+    holds.expect("available_memory()", "ask the runtime's mem_get_info at each call")
 
 
 def test_what_is_held_is_not_available(accelerator: DeepSpeedAccelerator) -> None:
@@ -302,11 +293,11 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator) -> None:
 @two_devices
 def test_statistics_of_each_device_have_the_same_keys(accelerator: DeepSpeedAccelerator, second: int) -> None:
     """`memory_stats(i)` has the same keys for a device with tensors and for one without."""
-    block, holds = _block(accelerator), Holds()
+    block = _block(accelerator)
     keys = [sorted(accelerator.memory_stats(index)) for index in (0, second)]
     del block
-    holds.equal("its keys for another device", keys[1], keys[0])
-    holds.expect("memory_stats(i)", "return the same keys, with 0 where there is nothing")
+    do = "return the same keys, with 0 where there is nothing"
+    expect_equal("what memory_stats(i) has for another device", keys[1], keys[0], do)
 
 
 @two_devices

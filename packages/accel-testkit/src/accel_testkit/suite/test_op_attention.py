@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, fail, largest
-from accel_testkit.suite.inference_functions import typed
-from accel_testkit.suite.reference_inference import Attention, Sequences
+from accel_testkit.suite.expect import Holds, expect, largest
+from accel_testkit.suite.inference_functions import Attention, Sequences, typed
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
 
@@ -43,7 +42,9 @@ _MODELS = {
 class Engine:
     """Calls `softmax_context` as DeepSpeed does, and computes the same beside it."""
 
-    def __init__(self, accelerator: DeepSpeedAccelerator, model: Attention, dtype: torch.dtype) -> None:
+    def __init__(
+        self, accelerator: DeepSpeedAccelerator, model: Attention, dtype: torch.dtype = torch.float32
+    ) -> None:
         self.op = accelerator.create_op_builder("InferenceBuilder").load()
         self.device, self.model, self.dtype = torch.device(accelerator.device()), model, dtype
         self.generator = torch.Generator().manual_seed(23)
@@ -79,6 +80,17 @@ class Engine:
         pairs = zip((found[0][:, first:], *found[1:]), (wanted[0][:, first:], *wanted[1:]), strict=True)
         return largest(_difference(a, b) for a, b in pairs)
 
+    def check(self, layer: int, tokens: int, what: str, batch: int = _BATCH, *, prompt: bool) -> None:
+        """Send new tokens through a layer; fail the check if attention, keys or values are wrong."""
+        error = self.error(layer, tokens, batch, prompt=prompt)
+        expect(
+            error <= _TOLERANCE[self.dtype],
+            f"softmax_context is wrong: {what}",
+            found=f"an error of {error:g}",
+            expected=f"at most {_TOLERANCE[self.dtype]:g} beside float64, in attention, keys and values",
+            do="compare the op that InferenceBuilder loads with DeepSpeed's attention",
+        )
+
     def _call(self, rows: Any, mask: Any, bias: Any, layer: int, prompt: bool) -> Any:
         model = self.model
         none = torch.empty(1, device=self.device)
@@ -97,16 +109,6 @@ def _difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.detach().cpu().double() - wanted).abs().max())
 
 
-def _expect_close(error: float, dtype: torch.dtype, what: str) -> None:
-    expect(
-        error <= _TOLERANCE[dtype],
-        f"softmax_context is wrong: {what}",
-        found=f"an error of {error:g}",
-        expected=f"at most {_TOLERANCE[dtype]:g} beside float64, in attention, keys and values",
-        do="compare the op that InferenceBuilder loads with DeepSpeed's attention",
-    )
-
-
 @pytest.mark.parametrize("dtype", _TOLERANCE, ids=["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("model", _MODELS)
 def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype: torch.dtype) -> None:
@@ -116,58 +118,51 @@ def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype
     engine = Engine(accelerator, _MODELS[model], dtype)
     for tokens in (5, 1, 1, 1, 4, 1):
         for layer in (0, 1):
-            error = engine.error(layer, tokens, prompt=tokens > 1)
-            _expect_close(error, dtype, f"{tokens} tokens in layer {layer}, {model}")
+            engine.check(layer, tokens, f"{tokens} tokens in layer {layer}, {model}", prompt=tokens > 1)
 
 
 def test_tokens_go_on_from_one_token(accelerator: DeepSpeedAccelerator) -> None:
     """A prompt of one token is a prompt, and the cache grows from it."""
-    engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
+    engine = Engine(accelerator, _MODELS["rotated halves"])
     for prompt in (True, False, False, False, True, False):
-        error = engine.error(0, 1, prompt=prompt)
-        _expect_close(error, torch.float32, "one token, as a prompt or after one")
+        engine.check(0, 1, "one token, as a prompt or after one", prompt=prompt)
 
 
 def test_positions_are_exact_in_long_prompts(accelerator: DeepSpeedAccelerator) -> None:
     """Rotation by positions beyond 2048, the last integers of float16, is that of float32 at least."""
-    engine = Engine(accelerator, replace(_PLAIN, heads=1, groups=1, rotary=4), torch.float32)
+    engine = Engine(accelerator, replace(_PLAIN, heads=1, groups=1, rotary=4))
     for tokens in (2051, 1):
-        error = engine.error(0, tokens, 1, prompt=tokens > 1)
-        _expect_close(error, torch.float32, f"{tokens} tokens at the end of a long prompt")
+        engine.check(0, tokens, f"{tokens} tokens at the end of a long prompt", 1, prompt=tokens > 1)
 
 
 def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
     """After `reset_cache()`, and after the workspace was released or allocated again, sequences restart."""
-    engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
+    engine, holds = Engine(accelerator, _MODELS["rotated halves"]), Holds()
     for name in ("reset_cache", "release_workspace", "reset_cache", "allocate_workspace"):
         for layer in (0, 1):
-            _expect_close(engine.error(layer, 5, prompt=True), torch.float32, f"a prompt before {name}()")
+            engine.check(layer, 5, f"a prompt before {name}()", prompt=True)
         if name == "allocate_workspace":
             engine.allocate()
-        elif getattr(engine.op, name)() is False:
-            fail(
-                f"{name}() says that it did nothing", found="False", expected="None or True", do="return True"
-            )
+        else:
+            holds[f"{name}() is not False"] = getattr(engine.op, name)() is not False
         if name == "release_workspace":
-            if engine.op.retake_workspace() is False:
-                fail(
-                    "retake_workspace() fails, with which DeepSpeed's hybrid engine ends",
-                    found="False", expected="None or True", do="return True",
-                )  # fmt: skip
+            # DeepSpeed's hybrid engine ends with it.
+            holds["retake_workspace() is not False"] = engine.op.retake_workspace() is not False
             continue
         engine.layers.clear()
         for layer in (1, 0):
-            _expect_close(engine.error(layer, 1, prompt=False), torch.float32, f"a token after {name}()")
+            engine.check(layer, 1, f"a token after {name}()", prompt=False)
+    holds.expect("what a function of the workspace returns", "return True: False means that it did nothing")
 
 
 def test_every_layer_has_a_cache(accelerator: DeepSpeedAccelerator) -> None:
     """Layers far apart, of a model with hundreds of them, keep their own sequences."""
-    engine = Engine(accelerator, _MODELS["causal"], torch.float32)
+    engine = Engine(accelerator, _MODELS["causal"])
     layers = (0, 32, 64, 128, 255)
     for tokens in (5, 1):
         for layer in layers:
-            error = engine.error(layer, tokens, prompt=tokens > 1)
-            _expect_close(error, torch.float32, f"{tokens} tokens in layer {layer}, of layers {layers}")
+            what = f"{tokens} tokens in layer {layer}, of layers {layers}"
+            engine.check(layer, tokens, what, prompt=tokens > 1)
 
 
 @pytest.mark.needs("reserved_memory")
@@ -176,7 +171,7 @@ def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
     if accelerator.is_synchronized_device():
         return  # its figures are the host's, which keeps what was freed
     model = replace(_PLAIN, heads=32, groups=32, width=128)
-    engine = Engine(accelerator, model, torch.float32)
+    engine = Engine(accelerator, model)
     engine.error(0, 5, prompt=True)
     engine.op.release_workspace()
     engine.layers.clear()
@@ -187,40 +182,33 @@ def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
     held = accelerator.memory_allocated() - before
     engine.op.release_workspace()
     left = accelerator.memory_allocated() - before
-    expect(
-        left <= held // 4,
-        "release_workspace() keeps the memory of the cache",
-        found=f"{left:,} bytes after it, of {held:,} for the cache of a prompt",
-        expected="next to nothing of them",
-        do="free the keys and values, or give them back to the caching allocator",
-    )
+    holds = Holds({f"next to nothing of {held:,} bytes is left, found {left:,}": left <= held // 4})
+    do = "free the keys and values, or give them back to the caching allocator"
+    holds.expect("the memory of the cache after release_workspace()", do)
 
 
 def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:
     """`repeat_kv_cache(batch, n)` repeats each sequence n times in every layer, and tokens go on from there."""
-    engine = Engine(accelerator, _MODELS["grouped heads"], torch.float32)
+    engine = Engine(accelerator, _MODELS["grouped heads"])
     for layer in (0, 1):
         engine.error(layer, 5, prompt=True)
     found = typed(engine.op, "repeat_kv_cache", torch.float32)(_BATCH, 3)
     wanted = [rows for layer in (0, 1) for rows in engine.layers[layer].repeat(3)]
-    expect(
-        len(found) == len(wanted)
-        and all(_difference(a, b) < 1e-6 for a, b in zip(found, wanted, strict=True)),
-        "repeat_kv_cache() gives other keys and values",
-        found=", ".join(str(tuple(rows.shape)) for rows in found),
-        expected=f"keys and values of each layer in turn, {[tuple(rows.shape) for rows in wanted]}",
-        do="repeat each sequence, not the batch",
+    holds = Holds()
+    holds.equal("how many tensors it gives", len(found), len(wanted))
+    for number, (mine, rows) in enumerate(zip(found, wanted, strict=False)):
+        holds.near(f"{('keys', 'values')[number % 2]} of layer {number // 2}", mine, rows, 1e-6)
+    holds.expect(
+        "repeat_kv_cache()", "repeat each sequence, not the batch; give each layer's keys, then values"
     )
     for layer in (0, 1):
-        error = engine.error(layer, 1, 3 * _BATCH, prompt=False)
-        _expect_close(error, torch.float32, "a token after repeat_kv_cache()")
+        engine.check(layer, 1, "a token after repeat_kv_cache()", 3 * _BATCH, prompt=False)
 
 
 def test_two_ops_share_no_cache(accelerator: DeepSpeedAccelerator) -> None:
     """Two loaded ops keep the sequences of two models."""
-    engines = [Engine(accelerator, _MODELS["causal"], torch.float32) for _ in range(2)]
+    engines = [Engine(accelerator, _MODELS["causal"]) for _ in range(2)]
     engines[1].generator.manual_seed(29)
     for tokens in (4, 1, 1):
         for engine in engines:
-            error = engine.error(0, tokens, prompt=tokens > 1)
-            _expect_close(error, torch.float32, "two ops in turn")
+            engine.check(0, tokens, "two ops in turn", prompt=tokens > 1)

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_calls, op_steps
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.op_calls import copies
-from accel_testkit.suite.op_steps import STEPS, Values
-from accel_testkit.suite.runtime_ops import CALLS
-from accel_testkit.suite.witness import Witness, late_copies
+from accel_testkit.suite import needs, op_steps, test_op_refusals
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.test_asynchrony import Witness, late_copies
+from accel_testkit.suite.test_op_refusals import copies
+from accel_testkit.suite.test_op_runtime import CALLS
 
 pytestmark = pytest.mark.tier("multi")
 
@@ -37,14 +37,10 @@ def _numbers(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(71))
 
 
-def _values(name: str) -> Values:
-    return {**STEPS[name].schedule()[0], **STEPS[name].first, "id": op_steps.FIRST_ID}
-
-
 def _step(name: str) -> Use:
     def use(op: Any, device: torch.device) -> Tensors:
         lists = [[_numbers(33).abs().to(device)] for _ in range(2 + STEPS[name].states)]
-        STEPS[name].call(op, lists, _values(name))
+        STEPS[name].call(op, lists, STEPS[name].values)
         return [tensors[0] for tensors in lists[1:]]
 
     return use
@@ -54,7 +50,7 @@ def _functions(name: str) -> Use:
     def use(op: Any, device: torch.device) -> Tensors:
         results = [
             call.results(getattr(op, call.function), copies(call.arguments(), device))
-            for call in op_calls.CALLS
+            for call in test_op_refusals.CALLS
             if call.builder == name
         ]
         return [tensor for each in results for tensor in each.values()]
@@ -89,34 +85,26 @@ def _alike(found: Tensors, wanted: Tensors) -> bool:
 @pytest.mark.parametrize("name", _OPS)
 def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An op gives the same numbers on each device, whichever is current, and its results are on that device."""
-    op = _loaded(accelerator, name)
+    op, holds = _loaded(accelerator, name), Holds()
     if op is None:
         return
     wanted = USES[name](op, accelerator.device(0))
-    wrong = []
     for current, index in ((second, second), (0, second), (second, 0)):
         accelerator.set_device(current)
         place = torch.empty(1, device=accelerator.device(index)).device
         found = USES[name](op, accelerator.device(index))
         accelerator.synchronize(index)
-        places = {str(tensor.device) for tensor in found}
-        if places != {str(place)} or not _alike(found, wanted):
-            wrong.append(f"device {current} current, tensors on {index}: results on {', '.join(sorted(places))}, "
-                         f"numbers alike {_alike(found, wanted)}")  # fmt: skip
-    expect(
-        not wrong,
-        f"{name} does not compute on the device of its tensors",
-        found="; ".join(wrong),
-        expected="the numbers of device 0, on the device of the tensors, as torch's operators do",
-        do="take device and buffers from the tensors, and choose that device around a kernel",
-    )
+        case = f"device {current} current, tensors on {index}"
+        holds.equal(f"{case}: places of results", {str(tensor.device) for tensor in found}, {str(place)})
+        holds[f"{case}: the numbers of device 0"] = _alike(found, wanted)
+    holds.expect(name, "take device and buffers from the tensors, and choose that device around a kernel")
 
 
 @_devices
 @pytest.mark.parametrize("name", _OPS)
 def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """Loading an op and calling it leave the current device and the current streams of all devices as they were."""
-    moved = []
+    holds = Holds()
     for current, index in ((0, second), (second, 0), (second, second)):
         accelerator.set_device(current)
         side = None if accelerator.Stream is None else accelerator.Stream()
@@ -127,18 +115,10 @@ def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second:
             if op is not None:
                 USES[name](op, accelerator.device(index))
             called = _state(accelerator, second)
-        moved += [
-            f"device {current} current, tensors on {index}: {what} moves {before} to {after}"
-            for what, after in (("load()", loaded), ("the call", called))
-            if after != before
-        ]
-    expect(
-        not moved,
-        f"{name} leaves another device or stream current",
-        found="; ".join(moved),
-        expected="the device and the streams that were current before",
-        do="choose a device or a stream with a context, which restores the former one",
-    )
+        for what, after in (("load()", loaded), ("the call", called)):
+            case = f"device and streams after {what}, with device {current} current, tensors on {index}"
+            holds.equal(case, after, before)
+    holds.expect(name, "choose a device or a stream with a context, which restores the former one")
 
 
 def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
@@ -166,19 +146,14 @@ def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: 
             if late:
                 Witness(accelerator).write()  # so that the stream is late
             gradient.copy_(source, non_blocking=late)
-            step.call(op, lists, _values(name), *flag)
+            step.call(op, lists, step.values, *flag)
             stream.synchronize()
         results.append([tensors[0].cpu() for tensors in lists[1:]])
     accelerator.set_device(
         0 if place.index is None else place.index
     )  # whatever the op does; see the check before
-    expect(
-        _alike(results[1], results[0]),
-        f"{step.function} of {name} is not in the current stream",
-        found="a step with the gradients from before a copy in that stream",
-        expected="the step after the copy",
-        do="launch the kernel in the current stream of the tensors' device",
-    )
+    holds = Holds({"the step comes after a copy of gradients in the stream": _alike(results[1], results[0])})
+    holds.expect(f"{step.function} of {name}", "launch it in the current stream of the tensors' device")
 
 
 @pytest.fixture
@@ -214,7 +189,7 @@ def _use(op: Any, name: str, accelerator: DeepSpeedAccelerator) -> None:
         return
     step = STEPS[name]
     op_steps.create(op, name, op_steps.FIRST_ID, step.first)
-    step.call(op, [[torch.ones(33, device=_HOST)] for _ in range(2 + step.states)], _values(name))
+    step.call(op, [[torch.ones(33, device=_HOST)] for _ in range(2 + step.states)], step.values)
     op_steps.destroy(op, name, op_steps.FIRST_ID)
 
 
@@ -223,7 +198,7 @@ def _use(op: Any, name: str, accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.parametrize("name", needs.ops([*USES, *_OF_THE_HOST]))
 def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Threads, default type, gradient mode, random states and the like are after an op's use what they were before."""
-    changed, before = [], _settings(accelerator)
+    holds, before = Holds(), _settings(accelerator)
     op = _loaded(accelerator, name)
     if op is None:
         return
@@ -231,12 +206,7 @@ def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> Non
         if when != "load()":
             _use(op, name, accelerator)
         after = _settings(accelerator)
-        changed += [f"{what} is {after[what]} after {when}" for what in before if after[what] != before[what]]
+        for what, setting in before.items():
+            holds.equal(f"{what} after {when}", after[what], setting)
         before = after
-    expect(
-        not changed,
-        f"{name} changes settings of the process",
-        found="; ".join(changed),
-        expected="every setting as it was: data loaders, models and other ops depend on them",
-        do="set what a kernel needs in a context that restores it, and draw no random numbers",
-    )
+    holds.expect(name, "set what a kernel needs in a context that restores it, and draw no random numbers")

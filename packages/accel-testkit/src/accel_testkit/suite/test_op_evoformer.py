@@ -13,7 +13,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.expect import Holds, largest
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("EvoformerAttnBuilder")]
 
@@ -53,26 +53,19 @@ _TYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "
 @pytest.mark.parametrize("dtype", _TYPES)
 @pytest.mark.parametrize("form", _FORMS)
 def test_every_form_is_right(
-    accelerator: DeepSpeedAccelerator, traits: Traits, form: str, dtype: str
+    accelerator: DeepSpeedAccelerator, traits: Traits, op: Any, device: torch.device, form: str, dtype: str
 ) -> None:
     """Output, logarithms of the divisors, gradients, and sums of those of biases, are float64's in each type."""
     kind = _TYPES[dtype]
     if kind not in (*accelerator.supported_dtypes(), *([] if "fp64" in traits else [torch.float64])):
         return
-    op = accelerator.create_op_builder("EvoformerAttnBuilder").load()
-    found, wanted = _run(op, torch.device(accelerator.device()), _FORMS[form], kind)
-    apart = {
-        name: _apart(found[name], each, 0.0 if name in ("o", "lse") else _TOLERANCE[kind], kind)
-        for name, each in wanted.items()
-    }
-    wrong = {name: f"{ratio:.3g} times" for name, ratio in apart.items() if not ratio <= 1}
-    expect(
-        not wrong,
-        f"evoformer_attn computes wrongly in {kind}: {form}",
-        found=f"further from float64 than the type's rounding: {wrong}",
-        expected="sums in float32 at least, gradients of biases added to what is there, infinity behind the queries",
-        do="compare it with accel_ops.plain",
-    )
+    found, wanted = _run(op, device, _FORMS[form], kind)
+    holds = Holds()
+    for name, each in wanted.items():
+        apart = _apart(found[name], each, 0.0 if name in ("o", "lse") else _TOLERANCE[kind], kind)
+        holds[f"{name} is {apart:.3g} times as far from float64 as the type's rounding"] = apart <= 1
+    do = "sum in float32 at least, add the gradients of biases to what is there; compare it with accel_ops.plain"
+    holds.expect(f"evoformer_attn in {kind}, {form},", do)
 
 
 def _run(
@@ -145,10 +138,9 @@ def _apart(found: torch.Tensor, wanted: torch.Tensor, tolerance: float, kind: to
     return largest([0.0, *(apart / allowed).flatten().tolist()])
 
 
-def test_large_problems_are_their_rows(accelerator: DeepSpeedAccelerator) -> None:
+def test_large_problems_are_their_rows(op: Any, device: torch.device) -> None:
     """Scores of more than 64 MiB are computed in parts: each row is what it is alone."""
-    op, device = accelerator.create_op_builder("EvoformerAttnBuilder").load(), accelerator.device()
-    generator = torch.Generator().manual_seed(71)
+    generator, holds = torch.Generator().manual_seed(71), Holds()
     batch, rows, length, heads, _ = _IN_PARTS
     q, k, v = (torch.randn(_IN_PARTS, generator=generator).to(device) for _ in range(3))
     bias = torch.randn(batch, rows, 1, 1, length, generator=generator).to(device)
@@ -156,20 +148,11 @@ def test_large_problems_are_their_rows(accelerator: DeepSpeedAccelerator) -> Non
     pairs = row.expand(-1, -1, -1, length, -1).contiguous()
     out, lse = torch.zeros_like(q), torch.zeros(batch * rows, heads, length, device=device)
     op.attention(q, k, v, bias, pairs, out, lse)
-    apart = []
     for first, second in ((0, 0), (0, 4), (1, 0), (1, 4)):
         part = (slice(first, first + 1), slice(second, second + 1))
         alone = [*(tensor[part].clone() for tensor in (q, k, v, bias)), pairs[part[0]]]
         one, figure = torch.zeros_like(alone[0]), torch.zeros(1, heads, length, device=device)
         op.attention(*alone, one, figure)
-        apart += [
-            float((one - out[part]).abs().max()),
-            float((figure - lse[first * rows + second]).abs().max()),
-        ]
-    expect(
-        largest(apart) <= 1e-5,
-        "evoformer_attn of a large problem is not that of its rows",
-        found=f"rows {largest(apart):g} apart",
-        expected="at most 1e-05",
-        do="compare the parts in which the scores are computed",
-    )
+        holds.near(f"output of row {second} of {first}", out[part], one, 1e-5)
+        holds.near(f"figures of row {second} of {first}", lse[first * rows + second], figure[0], 1e-5)
+    holds.expect("a large problem of evoformer_attn", "compare the parts in which the scores are computed")

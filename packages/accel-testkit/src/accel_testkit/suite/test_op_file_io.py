@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 
@@ -26,14 +25,20 @@ _LONG = 1 << 20
 
 
 @pytest.fixture
-def handle(accelerator: DeepSpeedAccelerator) -> Any:
+def handle(op: Any) -> Any:
     """As DeepSpeed makes it: block size, depth, single submit, overlapped events, threads."""
-    return accelerator.create_op_builder("AsyncIOBuilder").load().aio_handle(16 * 1024, 8, False, True, 2)
+    return op.aio_handle(16 * 1024, 8, False, True, 2)
 
 
 @pytest.fixture(params=["host", "device"])
-def place(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator) -> torch.device:
-    return torch.device(accelerator.device() if request.param == "device" else "cpu")
+def place(request: pytest.FixtureRequest, device: torch.device) -> torch.device:
+    return device if request.param == "device" else torch.device("cpu")
+
+
+@pytest.fixture
+def places(device: torch.device) -> list[torch.device]:
+    """The host and the device, which may be one."""
+    return [*dict.fromkeys((torch.device("cpu"), device))]
 
 
 def _bytes(count: int, seed: int) -> torch.Tensor:
@@ -83,13 +88,19 @@ def test_reads_in_flight_each_fill_their_tensor(handle: Any, place: torch.device
     holds.expect("a read from a file", _DO)
 
 
-def _fails(handle: Any, begin: Callable[[], Any], *, at_once: bool = False) -> bool:
+def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a request ends with an error, or with a negative number."""
+    try:
+        return int(call(*arguments)) < 0
+    except Exception:
+        return True
+
+
+def _fails(handle: Any, name: str, buffer: torch.Tensor, file: Path) -> bool:
     """Whether a request of the handle ends with an error, or with another number than that of a success."""
     try:
-        begun = begin()
-        if at_once:
-            return bool(begun != 1)
-        return (isinstance(begun, int) and begun < 0) or handle.wait() != 1
+        begun = getattr(handle, name)(buffer, str(file), 0)
+        return bool(begun != 1) if name.startswith("sync") else begun < 0 or handle.wait() != 1
     except Exception:
         return True
 
@@ -98,21 +109,19 @@ def test_requests_that_fail_say_so(handle: Any, tmp_path: Path) -> None:
     """A read of what is not there, and a write into a missing folder, are errors; the next request works."""
     file, holds, buffer = tmp_path / "short", Holds(), torch.zeros(_PART, dtype=torch.uint8)
     file.write_bytes(b"x" * 100)
-    missing, nowhere = str(tmp_path / "missing"), str(tmp_path / "folder" / "file")
-    holds["a short file"] = _fails(handle, lambda: handle.async_pread(buffer, str(file), 0))
-    holds["a missing file"] = _fails(handle, lambda: handle.async_pread(buffer, missing, 0))
-    for name, path in (("short", file), ("missing", missing)):
-        failed = _fails(handle, lambda path=path: handle.sync_pread(buffer, str(path), 0), at_once=True)  # type: ignore[misc]
-        holds[f"a {name} file, at once"] = failed
-    holds["a missing folder"] = _fails(handle, lambda: handle.async_pwrite(buffer, nowhere, 0))
-    holds["a request after errors"] = not _fails(handle, lambda: handle.async_pwrite(buffer, missing, 0))
-    holds.same("what it wrote", _content(Path(missing)), buffer)
+    missing = tmp_path / "missing"
+    for name in ("async_pread", "sync_pread"):
+        for path in (file, missing):
+            holds[f"{name} of a {path.name} file"] = _fails(handle, name, buffer, path)
+    holds["a missing folder"] = _fails(handle, "async_pwrite", buffer, tmp_path / "folder" / "file")
+    holds["a request after errors"] = not _fails(handle, "async_pwrite", buffer, missing)
+    holds.same("what it wrote", _content(missing), buffer)
     holds.expect("a request that cannot be done", _DO)
 
 
-def test_handle_tells_what_it_was_given(accelerator: DeepSpeedAccelerator) -> None:
+def test_handle_tells_what_it_was_given(op: Any) -> None:
     """Block size, depth, flags and threads are those given: DeepSpeed sizes its buffers by them."""
-    op, holds = accelerator.create_op_builder("AsyncIOBuilder").load(), Holds()
+    holds = Holds()
     for given in ((16 * 1024, 8, False, True, 2), (1 << 20, 32, True, False, 1)):
         handle = op.aio_handle(*given)
         found = (
@@ -143,11 +152,9 @@ def test_locked_tensors_can_be_transferred(handle: Any, dtype: torch.dtype, tmp_
     holds.expect("a locked tensor of aio_handle", _DO)
 
 
-def test_functions_without_a_handle_transfer(
-    accelerator: DeepSpeedAccelerator, place: torch.device, tmp_path: Path
-) -> None:
+def test_functions_without_a_handle_transfer(op: Any, place: torch.device, tmp_path: Path) -> None:
     """`aio_write`, `aio_read` and `deepspeed_memcpy` move all bytes; tensors of other sizes are refused."""
-    op, holds, file = accelerator.create_op_builder("AsyncIOBuilder").load(), Holds(), tmp_path / "file"
+    holds, file = Holds(), tmp_path / "file"
     settings, wanted = (16 * 1024, 8, False, True), _bytes(_PART, 5)
     op.aio_write(wanted.to(place), str(file), *settings, False)
     holds.same("aio_write", _content(file), wanted)
@@ -160,11 +167,8 @@ def test_functions_without_a_handle_transfer(
             op.deepspeed_memcpy(copy, wanted)
             holds.same(f"deepspeed_memcpy to {shape}", copy.view(-1), wanted)
         half = torch.zeros(_PART // 2, dtype=torch.uint8)
-        try:
-            op.deepspeed_memcpy(half, wanted)
-            holds["deepspeed_memcpy of too many"] = False
-        except Exception:
-            holds["deepspeed_memcpy of too many"] = not half.any()
+        holds.raises(Exception, "deepspeed_memcpy of too many", lambda: op.deepspeed_memcpy(half, wanted))
+        holds["deepspeed_memcpy of too many copies nothing"] = not half.any()
     holds.expect("a transfer without a handle", _DO)
 
 
@@ -178,25 +182,11 @@ def _strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"turned": tensor.t().contiguous().t(), "with gaps": spread[:, ::2].copy_(tensor)}
 
 
-def _places(accelerator: DeepSpeedAccelerator) -> list[torch.device]:
-    return [torch.device(name) for name in dict.fromkeys(("cpu", str(accelerator.device())))]
-
-
-def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a request ends with an error, or with a negative number."""
-    try:
-        return int(call(*arguments)) < 0
-    except Exception:
-        return True
-
-
-def test_strides_are_transferred_or_refused(
-    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
-) -> None:
+def test_strides_are_transferred_or_refused(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
     """A tensor in another order of memory, or with gaps: its numbers in their order are in the file, or an error."""
     holds, numbers, file = Holds(), _floats(96, 130), tmp_path / "file"
     content = numbers.numpy().tobytes()
-    for device in _places(accelerator):
+    for device in places:
         for form, strided in _strided(numbers.to(device)).items():
             case = f"{form} on {device}"
             file.write_bytes(b"")
@@ -210,12 +200,12 @@ def test_strides_are_transferred_or_refused(
 
 
 def test_nothing_is_transferred_of_empty_tensors(
-    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
+    places: list[torch.device], handle: Any, tmp_path: Path
 ) -> None:
     """A tensor without elements leaves a file as it is, or is refused; requests after it work."""
     holds, numbers, file = Holds(), _floats(64), tmp_path / "file"
     content = numbers.numpy().tobytes()
-    for device in _places(accelerator):
+    for device in places:
         none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
         for name in ("sync_pwrite", "sync_pread", "async_pwrite", "async_pread"):
             file.write_bytes(content)
@@ -230,11 +220,11 @@ def test_nothing_is_transferred_of_empty_tensors(
 
 
 def test_transfers_may_be_compared_afterwards(
-    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
+    places: list[torch.device], handle: Any, tmp_path: Path
 ) -> None:
     """With `validate`, reads and writes at any offset do what they do without it; of a short file it is an error."""
     holds, numbers, file = Holds(), _floats(3000), tmp_path / "file"
-    for device in _places(accelerator):
+    for device in places:
         for offset in (0, 512, 36):
             file.write_bytes(b"x" * offset)
             case = f"at {offset} on {device}"
@@ -254,11 +244,11 @@ def test_transfers_may_be_compared_afterwards(
     holds.expect("a transfer with `validate`", _DO)
 
 
-def test_error_ends_no_other_request(accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path) -> None:
+def test_error_ends_no_other_request(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
     """Where one of several requests fails, `wait()` has waited for the others too, and leaves none behind."""
     holds, numbers, file = Holds(), _floats(_LONG), tmp_path / "file"
     file.write_bytes(numbers.numpy().tobytes())
-    for device in _places(accelerator):
+    for device in places:
         lost, buffers = torch.zeros(8, device=device), [torch.zeros(_LONG, device=device) for _ in range(3)]
         if _refused(handle.async_pread, lost, str(tmp_path / "missing")):
             return  # no request is made of it

@@ -12,9 +12,15 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, largest
-from accel_testkit.suite.inference_functions import typed
-from accel_testkit.suite.reference_inference import Attention, activation, layer_norm, rms_norm, rotated
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.inference_functions import (
+    Attention,
+    activation,
+    layer_norm,
+    rms_norm,
+    rotated,
+    typed,
+)
 
 pytestmark = pytest.mark.tier("device")
 
@@ -119,37 +125,29 @@ def _core_norms(op: Any, new: Numbers) -> Pairs:
     pairs: Pairs = []
     for shape, eps in itertools.product([(6, 16), (1, 40)], _EPSILONS):
         (x, x_), (r, r_), (g, g_), (b, b_) = new(*shape), new(*shape), new(shape[-1]), new(shape[-1])
-        one = new.output(*shape)
-        op.rms_norm(one, x_, g_, eps)
-        pairs.append((one, rms_norm(x, g, eps)))
-        one, two = (
-            new.output(*shape),
-            new.output(*shape),
-        )  # new for each: a former result may be the right one
-        op.rms_pre_norm(one, two, x_, r_, g_, eps)
-        pairs += [(one, rms_norm(x + r, g, eps)), (two, x + r)]
-        one = new.output(*shape)
-        op.layer_norm(one, x_, g_, b_, eps)
-        pairs.append((one, layer_norm(x, g, b, eps)))
-        one, two = new.output(*shape), new.output(*shape)
-        op.pre_layer_norm(two, one, r_, x_, g_, b_, eps)
-        pairs += [(one, layer_norm(x + r, g, b, eps)), (two, x + r)]
-        one = new.output(*shape)
-        op.post_layer_norm(one, x_, r_, g_, b_, eps)
-        pairs += [(one, layer_norm(x + r, g, b, eps)), (x_.clone(), x), (r_.clone(), r)]
+        rms, layer = rms_norm(x + r, g, eps), layer_norm(x + r, g, b, eps)
+        for name, given, wanted in (
+            ("rms_norm", (x_, g_), [rms_norm(x, g, eps)]),
+            ("rms_pre_norm", (x_, r_, g_), [rms, x + r]),
+            ("layer_norm", (x_, g_, b_), [layer_norm(x, g, b, eps)]),
+            ("pre_layer_norm", (r_, x_, g_, b_), [x + r, layer]),
+            ("post_layer_norm", (x_, r_, g_, b_), [layer]),
+        ):
+            # New for each: a former result may be the right one.
+            found = [new.output(*shape) for _ in wanted]
+            getattr(op, name)(*found, *given, eps)
+            pairs += zip(found, wanted, strict=True)
+        pairs += [(x_.clone(), x), (r_.clone(), r)]
         op.rms_pre_norm(x_, r_, x_, r_, g_, eps)  # in place, as the engine calls it
-        pairs += [(x_, rms_norm(x + r, g, eps)), (r_, x + r)]
+        pairs += [(x_, rms), (r_, x + r)]
     return pairs
 
 
 def _core_products(op: Any, new: Numbers) -> Pairs:
     op.create_handle()
     pairs: Pairs = []
-    for inner, outer in (
-        (16, 24),
-        (33, 7),
-        (16, 16),
-    ):  # of a square one the shape does not say which way it is
+    # Of a square one the shape does not say which way it is.
+    for inner, outer in ((16, 24), (33, 7), (16, 16)):
         (x, x_), (w, w_), out = new(5, inner), new(outer, inner), new.output(5, outer)
         op.blas_linear(out, x_, w_)
         pairs.append((out, x @ w.t()))
@@ -173,11 +171,7 @@ def _core_activations(op: Any, new: Numbers) -> Pairs:
 
 def _core_many_rows(op: Any, new: Numbers) -> Pairs:
     (x, x_), (g, g_), (b, b_), (w, w_) = new(_MANY, 8), new(8), new(8), new(4, 8)
-    product, gated, *norms = (
-        new.output(_MANY, 4),
-        new.output(_MANY, 4),
-        *(new.output(_MANY, 8) for _ in range(2)),
-    )
+    product, gated, *norms = (new.output(_MANY, width) for width in (4, 4, 8, 8))
     op.blas_linear(product, x_, w_)
     op.gated_activation(gated, x_, None, _SILU_GATE)
     op.rms_norm(norms[0], x_, g_, 1e-3)
@@ -212,12 +206,11 @@ def test_functions_are_right(accelerator: DeepSpeedAccelerator, case: str, dtype
     op = accelerator.create_op_builder(name).load()
     pairs = calls(op, Numbers(torch.device(accelerator.device()), dtype))
     accelerator.synchronize()
-    shapes = [(tuple(a.shape), tuple(b.shape)) for a, b in pairs if a.shape != b.shape]
-    error = float("inf") if shapes else largest(float((a.cpu().double() - b).abs().max()) for a, b in pairs)
-    expect(
-        error <= _TOLERANCE[dtype] and all(a.dtype == dtype for a, _ in pairs),
-        f"{case} of {name} compute wrongly in {dtype}",
-        found=f"an error of {error:g}, shapes {shapes}, types {sorted({str(a.dtype) for a, _ in pairs})}",
-        expected=f"at most {_TOLERANCE[dtype]:g} beside float64, in {dtype}",
-        do=f"compare the op that {name} loads with the definition of the function",
-    )
+    holds = Holds()
+    for number, (found, wanted) in enumerate(pairs):
+        holds.near(
+            f"tensor {number}, within {_TOLERANCE[dtype]:g} of float64", found, wanted, _TOLERANCE[dtype]
+        )
+        holds.equal(f"the type of tensor {number}", found.dtype, dtype)
+    do = f"compare the op that {name} loads with the definition of the function"
+    holds.expect(f"{case} of {name} in {dtype}", do)

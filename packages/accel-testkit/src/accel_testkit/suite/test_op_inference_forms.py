@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.inference_functions import typed
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.inference_functions import Attention, typed
+from accel_testkit.suite.test_op_attention import Engine
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
 
@@ -19,8 +21,8 @@ _HEADS, _WIDTH = 2, 4
 _DO = "compare the op that InferenceBuilder loads with DeepSpeed's functions"
 
 
-def _rows(batch: int, tokens: int, seed: int = 97) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
+def _rows(batch: int, tokens: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(97)
     return torch.rand(batch, tokens, 3 * _HEADS * _WIDTH, generator=generator) * 2 - 1
 
 
@@ -32,14 +34,13 @@ def _attention(
     groups: int = _HEADS,
     causal: bool = True,
     prompt: bool = True,
-    layer: int = 0,
     positions: torch.Tensor | None = None,
 ) -> Any:
     none = rows.new_empty(1)
     given = none if mask is None else mask.to(rows.device)
     more = () if positions is None else (None, positions.to(rows.device))
     return typed(op, "softmax_context", rows.dtype)(
-        rows, given, _WIDTH, True, False, _HEADS, groups, 0.7, causal, False, 0, mask is None, layer, 1, none,
+        rows, given, _WIDTH, True, False, _HEADS, groups, 0.7, causal, False, 0, mask is None, 0, 1, none,
         10000.0, prompt, *more,
     )  # fmt: skip
 
@@ -100,22 +101,14 @@ def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
     holds.expect("softmax_context() with a mask", _DO)
 
 
-def test_cache_takes_other_batches(op: Any, device: torch.device) -> None:
+def test_cache_takes_other_batches(accelerator: DeepSpeedAccelerator, op: Any, device: torch.device) -> None:
     """A prompt of another batch, type or length restarts the sequence of a used layer; tokens then go on from it."""
-    holds = Holds()
-    for number, (batch, tokens, dtype) in enumerate(
-        [(2, 4, torch.float32), (3, 2, torch.float32), (1, 9, torch.float32), (2, 3, torch.float32)]
-    ):
-        rows = _rows(batch, tokens + 2, seed=number).to(device, dtype)
-        whole = [each.clone() for each in _attention(op, rows, layer=1)]
-        _attention(op, rows[:, :tokens], layer=0)
-        for place in (tokens, tokens + 1):
-            found = _attention(op, rows[:, place : place + 1], layer=0, prompt=False)
-            case = f"{batch} sequences of {tokens}, token {place}"
-            holds[f"{case}: attention"] = _near(found[0][:, 0], whole[0][:, place])
-            keys = found[1].shape == (batch, _HEADS, place + 1, _WIDTH)
-            holds[f"{case}: keys"] = keys and _near(found[1], whole[1][:, :, : place + 1])
-            holds[f"{case}: values"] = keys and _near(found[2], whole[2][:, :, : place + 1])
+    model = Attention(heads=_HEADS, groups=_HEADS, width=_WIDTH, rotary=_WIDTH)
+    engine, holds = Engine(accelerator, model), Holds()
+    for batch, tokens in ((2, 4), (3, 2), (1, 9), (2, 3)):
+        for later in range(3):
+            what = f"{batch} sequences of {tokens}, {later} tokens later"
+            engine.check(0, 1 if later else tokens, what, batch, prompt=not later)
     rows = _rows(2, 3).to(device)
     heads = _attention(op, rows)[0].clone()
     holds["0 groups are as many as heads"] = _near(_attention(op, rows, groups=0)[0], heads)
@@ -127,11 +120,7 @@ def test_cache_takes_other_batches(op: Any, device: torch.device) -> None:
 
 def test_what_there_is_not_is_refused(op: Any, device: torch.device) -> None:
     """Weights of int8, and repeating a cache before a prompt, are errors; so is another activation of the MLP."""
-    x, w, g = (
-        torch.ones(1, 2, 8, device=device),
-        torch.ones(8, 8, device=device),
-        torch.ones(8, device=device),
-    )
+    x, w, g = (torch.ones(shape, device=device) for shape in ((1, 2, 8), (8, 8), (8,)))
     none, gemm = x.new_empty(1), typed(op, "mlp_gemm", torch.float32)
 
     def mlp(int8: bool, kind: int) -> Any:
@@ -144,20 +133,14 @@ def test_what_there_is_not_is_refused(op: Any, device: torch.device) -> None:
         "mlp_gemm() of int8": lambda: mlp(True, 1),
         "mlp_gemm() with an unknown activation": lambda: mlp(False, 17),
     }
-    holds = Holds({name: _raises(call) for name, call in calls.items()})
+    holds = Holds()
+    for name, call in calls.items():
+        holds.raises(Exception, name, call)
     mlp(False, 1)
     op.reset_cache()
     repeat = typed(op, "repeat_kv_cache", torch.float32)
     holds["no layer has been used: nothing is repeated"] = repeat(1, 2) == []
     _attention(op, _rows(1, 2).to(device))
     op.reset_cache()
-    holds["repeat_kv_cache() of an empty layer"] = _raises(lambda: repeat(1, 2))
+    holds.raises(Exception, "repeat_kv_cache() of an empty layer", lambda: repeat(1, 2))
     holds.expect("what transformer_inference refuses", _DO)
-
-
-def _raises(call: Callable[[], Any]) -> bool:
-    try:
-        call()
-    except Exception:
-        return True
-    return False

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.reference_inference import activation, layer_norm, rms_norm
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.inference_functions import activation, layer_norm, rms_norm
 
 pytestmark = pytest.mark.tier("device")
 
@@ -82,10 +81,8 @@ def test_norms_may_be_written_over_their_inputs(
     """Norms of large half-precision numbers are right, in new memory and over each of the inputs."""
     holds = Holds()
     for dtype, (name, (count, norm, reference)) in itertools.product(_half(accelerator), _NORMS.items()):
-        inputs, weights = (
-            [_numbers(dtype, 3), _numbers(dtype, 4)][:count],
-            [_GAMMA.to(dtype), _GAMMA.flip(0).to(dtype)],
-        )
+        inputs = [_numbers(dtype, 3), _numbers(dtype, 4)][:count]
+        weights = [_GAMMA.to(dtype), _GAMMA.flip(0).to(dtype)]
         total = sum(each.double() for each in inputs)
         wanted = reference(total, *(weight.double() for weight in weights), _EPS)
         for where in ("new memory", *range(count)):
@@ -105,10 +102,8 @@ def test_large_means_are_taken_off(op: Any, device: torch.device) -> None:
         out = torch.empty(_SHAPE, device=device)
         op.layer_norm(out, x.to(device), _GAMMA.to(device), beta.to(device), _EPS)
         wanted = layer_norm(x.double(), _GAMMA.double(), beta.double(), _EPS)
-        apart = float((out.cpu().double() - wanted).abs().max())
         # The mean itself is rounded to float32.
-        allowed = 4 * abs(mean) * torch.finfo(torch.float32).eps + 1e-5
-        holds[f"a mean of {mean:g}, {apart:.2g} apart"] = apart <= allowed
+        holds.near(f"a mean of {mean:g}", out, wanted, 4 * abs(mean) * torch.finfo(torch.float32).eps + 1e-5)
     holds.expect("layer_norm", "take the mean off before squaring: E[x^2] - E[x]^2 cancels")
 
 
@@ -139,7 +134,7 @@ def test_activations_round_once(
     """A gate times a value of half precision is computed in float32 at least, with a bias and without."""
     if dtype not in accelerator.supported_dtypes():
         return
-    generator = torch.Generator().manual_seed(43)
+    generator, holds = torch.Generator().manual_seed(43), Holds()
     x, bias = ((torch.rand(shape, generator=generator) * 4 - 2).to(dtype) for shape in ((64, 48), (48,)))
     for kind, given in itertools.product(_GATES, (bias, None)):
         out = torch.full((64, 24), torch.nan, dtype=dtype, device=device)
@@ -147,11 +142,8 @@ def test_activations_round_once(
         wide = x.double() if given is None else x.double() + given.double()
         exact = activation(wide[:, 0::2], _GATES[kind]) * wide[:, 1::2]
         rounding = exact.abs() * torch.finfo(dtype).eps / 2 + 4e-7 * (1 + exact.abs())
-        error = float(((out.cpu().double() - exact).abs() / rounding).max())
-        expect(
-            error <= _ROUNDINGS,
-            f"gated_activation loses precision in {dtype}",
-            found=f"a result {error:.3g} times as far from float64 as one rounding",
-            expected=f"at most {_ROUNDINGS}",
-            do="convert half-precision tensors to float32, compute, and round at the end",
+        holds.near(
+            f"{_GATES[kind]}, bias {given is not None}: one rounding", out, exact, _ROUNDINGS * rounding
         )
+    do = "convert half-precision tensors to float32, compute, and round at the end"
+    holds.expect(f"gated_activation in {dtype}", do)

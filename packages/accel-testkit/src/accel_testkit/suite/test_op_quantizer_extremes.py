@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 

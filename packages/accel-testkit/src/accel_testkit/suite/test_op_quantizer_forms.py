@@ -10,18 +10,15 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
+_DO = "compare it with `accel_ops.quantizer`"
 _KINDS = [(kind, bits) for kind in ("Symmetric", "Asymmetric") for bits in (8, 4)]
 #: Groups and their sizes around those that kernels and vendors' ops take; 11266 is beyond npu_dynamic_quant's.
 _SHAPES = ((5, 2), (5, 6), (5, 8), (5, 250), (5, 1024), (5, 11266), (2500, 16))
 _FUNCTIONS = ("quantize", "swizzle_quant", "loco_swizzle_quant")
-
-
-def _expect_all(holds: dict[str, Any], what: str) -> None:
-    Holds(holds).expect(f"{what} of the quantizer", "compare it with `accel_ops.quantizer`")
 
 
 def _rows(groups: int, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -49,31 +46,29 @@ def test_numbers_come_back_within_a_step(
     accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, name: str, kind: str, bits: int
 ) -> None:
     """In groups of every size, number and type: half a step beside the number, or beside the end that is cut off."""
-    holds: dict[str, Any] = {}
+    holds, chosen = Holds(), getattr(op, kind)
     for dtype in {torch.float32, *accelerator.supported_dtypes()}:
         # In 8 bits, a row may have any length.
         for groups, width in (*_SHAPES, *([(5, 7)] if bits == 8 else [])):
             rows = _rows(groups, width, dtype)
             exact, case = rows.double(), f"{dtype} in {groups} groups of {width}"
             data, parameters = _call(op, name, rows.to(device), bits, kind)
-            back = op.dequantize_fp32(data.view(groups, -1), parameters, groups, bits, getattr(op, kind))
-            back = back.cpu().double()
+            back = op.dequantize_fp32(data.view(groups, -1), parameters, groups, bits, chosen)
             step = parameters.cpu().double()[:, :1]
             middle = (exact.amax(1, keepdim=True) + exact.amin(1, keepdim=True)) / 2 * (kind == "Asymmetric")
             nearest = ((exact - middle) / step).clamp(-(1 << bits - 1), (1 << bits - 1) - 1) * step + middle
-            holds[f"{case}: within half a step"] = float(((back - nearest).abs() / step).max()) <= 0.51
-            size = rows.numel() * bits // 8
+            holds.near(f"{case}: within half a step", back, nearest, 0.51 * step)
             layout = (data.dtype, data.numel(), parameters.dtype, tuple(parameters.shape))
-            columns = 2 if kind == "Asymmetric" else 1
-            holds[f"{case}: bytes and parameters"] = layout == (
+            wanted = (
                 torch.int8,
-                size,
+                rows.numel() * bits // 8,
                 torch.float32,
-                (groups, columns),
+                (groups, 1 + (kind == "Asymmetric")),
             )
+            holds.equal(f"{case}: bytes and parameters", layout, wanted)
             holds[f"{case}: contiguous"] = data.is_contiguous() and parameters.is_contiguous()
             holds[f"{case}: flat"] = name == "quantize" or data.dim() == 1
-    _expect_all(holds, name)
+    holds.expect(f"{name} of the quantizer", _DO)
 
 
 @pytest.mark.parametrize(("kind", "bits"), _KINDS)
@@ -84,11 +79,9 @@ def test_groups_of_one_number_are_exact(op: Any, device: torch.device, kind: str
     back = op.dequantize_fp32(data, parameters, 4, bits, getattr(op, kind)).cpu()
     none, shape = op.quantize(rows[:, :0].to(device), 4, bits, getattr(op, kind)), (4, 0)
     apart = (back - rows).abs().amax(1) / torch.tensor([1.0, 3.5, 2.0, 1.0])
-    exact = kind == "Asymmetric"
-    holds = {
-        "zeros of zeros": not back[0].any() and not back[3].any(),
-        "a step at most of equal numbers": float(apart.max()) <= (1e-6 if exact else 1.01 / (1 << bits - 1)),
-        "a group without numbers": tuple(none[0].shape) == shape and none[1].shape[0] == 4,
-        "finite parameters": parameters.isfinite().all() and none[1].isfinite().all(),
-    }
-    _expect_all(holds, "quantize()")
+    most = 1e-6 if kind == "Asymmetric" else 1.01 / (1 << bits - 1)
+    holds = Holds({"zeros of zeros": not back[0].any() and not back[3].any()})
+    holds["a step at most of equal numbers"] = float(apart.max()) <= most
+    holds["a group without numbers"] = tuple(none[0].shape) == shape and none[1].shape[0] == 4
+    holds["finite parameters"] = parameters.isfinite().all() and none[1].isfinite().all()
+    holds.expect("quantize()", _DO)

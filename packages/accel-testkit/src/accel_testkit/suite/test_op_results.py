@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from accel_testkit.suite import needs
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.op_calls import CALLS, Call, copies
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.test_op_refusals import CALLS, Call, copies
 
 pytestmark = pytest.mark.tier("device")
 

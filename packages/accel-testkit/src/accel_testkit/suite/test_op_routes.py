@@ -13,10 +13,10 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
-from accel_testkit.suite import needs, op_steps, results
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite import needs, results
+from accel_testkit.suite.expect import Holds, expect_equal
+from accel_testkit.suite.inference_functions import Attention
 from accel_testkit.suite.op_steps import STEPS
-from accel_testkit.suite.reference_inference import Attention
 from accel_testkit.suite.test_op_attention import Engine
 from accel_testkit.suite.test_op_inference import _GATES, CASES, Numbers
 
@@ -31,7 +31,7 @@ _UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|\(\)|^\W|\bin +$")
 @pytest.mark.parametrize("name", needs.ops(UPSTREAM))
 def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`reason` is a line with no part left out, before and after `load`; ops of the runtime that it names exist."""
-    builder, problems = accelerator.create_op_builder(name), []
+    builder, holds = accelerator.create_op_builder(name), Holds()
     for when in ("before", "after"):
         reason = str(getattr(builder, "reason", "-"))
         if when == "after" and not builder.is_compatible():
@@ -39,29 +39,20 @@ def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None
         if when == "after":
             builder.load()
             reason = str(getattr(builder, "reason", "-"))
-        missing = [op for op in _OP.findall(reason) if not _exists(op)]
-        if _UNFINISHED.search(reason) or not reason.strip() or missing:
-            problems.append(f"{reason!r} {when} load()")
+        case, named = f"{reason!r} {when} load()", _OP.findall(reason)
+        holds[f"{case} is a whole line"] = reason.strip() and not _UNFINISHED.search(reason)
+        holds[f"{case}: the ops that it names are there"] = all(map(_exists, named))
         # A simulated runtime has every op that its vendor documents.
         absent = [op for op in _ABSENT.findall(reason) if _exists(op) or results.simulated()]
-        if absent:
-            problems.append(f"{', '.join(absent)} {when} load(): they are there, or no runtime has them")
+        holds[f"{case}: there is no {', '.join(absent)}, and another runtime has it"] = not absent
         stated: tuple[Implementation, ...] = getattr(builder, "implementations", tuple)()
-        unstated = "plain torch" in reason and Implementation.PLAIN not in stated
-        if hasattr(builder, "implementations") and (not stated or unstated):
-            problems.append(f"no implementation, or none for plain torch: {stated}, {reason!r}")
-        if bool(_OP.search(reason)) and Implementation.VENDOR_OP not in stated:
-            problems.append(f"an op of the runtime in {reason!r}, and not in the implementations {stated}")
-        unused = Implementation.VENDOR_OP in stated and not _OP.search(reason)
-        if unused and results.simulated():
-            problems.append(f"no op of a runtime that has it: {reason!r} {when} load()")
-    expect(
-        not problems,
-        f"{name} does not say where its op comes from",
-        found="; ".join(problems),
-        expected="a whole sentence; the ops that it names are there",
-        do="write the reason in compatibility() from what load() does",
-    )
+        if hasattr(builder, "implementations"):
+            plain = "plain torch" not in reason or Implementation.PLAIN in stated
+            holds[f"{case}: implementations {stated}, with plain torch if it names it"] = stated and plain
+        if named or results.simulated():
+            what = f"{case}: implementations {stated}, with an op of the runtime if and only if it names one"
+            holds[what] = bool(named) == (Implementation.VENDOR_OP in stated)
+    holds.expect(f"the reason of {name}", "write it in compatibility() from what load() does")
 
 
 def _exists(op: str) -> bool:
@@ -89,14 +80,8 @@ def test_named_ops_of_the_runtime_compute(
     dtype = torch.float16 if torch.float16 in accelerator.supported_dtypes() else torch.bfloat16
     called.clear()
     _exercise(accelerator, name, loaded, dtype)
-    unused = sorted(named - called)
-    expect(
-        not unused,
-        f"{name} names ops of the runtime that it does not call",
-        found=", ".join(unused),
-        expected="each of them called, as the reason says",
-        do="load the runtime's op where has_op() finds it",
-    )
+    do = "load the runtime's op where has_op() finds it"
+    expect_equal(f"which ops of the runtime {name} names and does not call", sorted(named - called), [], do)
 
 
 class _Counted:
@@ -136,7 +121,7 @@ def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torc
     elif name in STEPS:
         step = STEPS[name]
         for settings in step.variants.values():
-            values = {**step.schedule()[0], **settings, "id": op_steps.FIRST_ID}
+            values = {**step.values, **settings}
             whole = [torch.full((65, 2), 0.25 + n, device=device) for n in range(2 + step.states)]
             # An op of the runtime may take contiguous tensors, or only what another one refuses.
             for tensors in (whole, [tensor[:, 0] for tensor in whole]):

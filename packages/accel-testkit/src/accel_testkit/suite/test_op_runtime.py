@@ -5,19 +5,179 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
+from accel_ops import kernel_builders
 from accel_testkit.suite import needs, results
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.runtime_ops import CALLS, Called, Change, apart, hidden, reloaded_ops
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.inference_functions import typed
 
 pytestmark = pytest.mark.tier("device")
+
+#: Operators of torch that each device implements or not.
+_OPTIONAL = "_fused_adam"
+#: Namespaces of torch's own operators.
+_TORCH = {"aten", "prim", "prims", "profiler", "inductor", "c10d", "_c10d_functional", "quantized"}
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Called(TorchDispatchMode):
+    """Collects the names of the runtime's operators that are called inside, as `npu.npu_rms_norm`.
+
+    change: makes of each tensor that such an operator returns another one; written: and of those that it writes;
+    only: of these operators (default: of all).
+    """
+
+    def __init__(
+        self, change: Change | None = None, written: bool = True, only: set[str] | None = None
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+        self._change, self._written, self._only = change, written, only
+
+    @override
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        if func.namespace in _TORCH and not name.startswith(_OPTIONAL):
+            return found
+        name = f"{func.namespace}.{name}"
+        self.names.add(name)
+        if self._change is None or not (self._only is None or name in self._only):
+            return found
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if self._written and argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in [value] if isinstance(value, torch.Tensor) else value:
+                    tensor.copy_(self._change(tensor))
+        if not func._schema.returns:
+            return found
+        if isinstance(found, torch.Tensor):
+            return self._change(found)
+        return type(found)(self._change(each) if isinstance(each, torch.Tensor) else each for each in found)
+
+
+class _Without:
+    """A namespace of `torch.ops` without some of its operators."""
+
+    def __init__(self, namespace: Any, missing: set[str]) -> None:
+        self._namespace, self._missing = namespace, missing
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._missing:
+            raise AttributeError(f"the conformance suite hides {name}")
+        return getattr(self._namespace, name)
+
+
+@contextmanager
+def reloaded_ops() -> Iterator[None]:
+    """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
+    kernel_builders.self_check.cache_clear()
+    try:
+        yield
+    finally:
+        kernel_builders.self_check.cache_clear()
+
+
+@contextmanager
+def hidden(names: set[str]) -> Iterator[None]:
+    """Inside, `torch.ops` has none of these operators, as a release of the runtime from before them."""
+    missing: dict[str, set[str]] = {}
+    for name in names:
+        namespace, _, op = name.partition(".")
+        missing.setdefault(namespace, set()).add(op)
+    with ExitStack() as stack:
+        for name, ops in missing.items():
+            stack.enter_context(mock.patch.object(torch.ops, name, _Without(getattr(torch.ops, name), ops)))
+        yield
+
+
+# ------------------------------------------------------------------------------- calls of the ops
+
+
+def _rows(*shape: int) -> torch.Tensor:
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(43))
+    return numbers * torch.logspace(-2, 2, shape[0]).view(-1, *[1] * (len(shape) - 1))
+
+
+def _adam(op: Any, device: torch.device) -> list[torch.Tensor]:
+    lists = [[_rows(4, 33).abs().to(device)] for _ in range(4)]
+    flag = torch.zeros(1, dtype=torch.int32, device=device)
+    for step, decoupled in ((1, 1), (2, 0)):
+        op.multi_tensor_adam(2048, flag, lists, 0.05, 0.9, 0.99, 1e-3, step, decoupled, 1, 0.1)
+    return [tensors[0] for tensors in lists[1:]]
+
+
+def _transformer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    x, gamma = _rows(3, 2, 16).to(device), _rows(16).to(device)
+    workspace = torch.empty(1, device=device)
+    weights = _rows(16, 24).to(device)
+    found = typed(op, "rms_qkv_gemm", torch.float32)(x, weights, workspace, gamma, 1e-3, False, False)
+    return [op.rms_norm(x, gamma, 1e-3), *op.pre_rms_norm(x, x, gamma, 1e-3), *found]
+
+
+def _core(op: Any, device: torch.device) -> list[torch.Tensor]:
+    x, gamma = _rows(6, 64).to(device), _rows(64).to(device)
+    # Of no numbers yet: new memory may hold the right ones of the same call elsewhere.
+    normed, gated = torch.full_like(x, torch.nan), torch.full((6, 32), torch.nan, device=device)
+    op.rms_norm(normed, x, gamma, 1e-3)
+    op.gated_activation(gated, x, None, 5)
+    return [normed, gated]
+
+
+def _quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    rows = _rows(8, 64).half().to(device)
+    data, steps = op.quantize(rows, 8, 8, op.Symmetric)
+    return [op.dequantize_fp32(data, steps, 8, 8, op.Symmetric)]
+
+
+def _fp_quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    rows = _rows(8, 64).to(device)
+    data = torch.ones(8, 68, dtype=torch.uint8, device=device)
+    data = op.quantize(data, rows, 64, 0, 8, 3)
+    back = torch.full_like(rows, torch.nan)
+    op.dequantize(back, data, 64, 3, 4)
+    codes = torch.arange(256, dtype=torch.uint8).view(4, 64)
+    steps = torch.tensor([[1.0], [0.5], [3e-3], [70.0]]).view(torch.uint8)
+    read = torch.full((4, 64), torch.nan, device=device)
+    op.dequantize(read, torch.cat([codes, steps], 1).to(device), 64, 3, 4)
+    return [back, read]
+
+
+#: Calls of an op's functions that a runtime may have operators for, by the class name of the builder.
+CALLS: dict[str, Callable[[Any, torch.device], list[torch.Tensor]]] = {
+    "FusedAdamBuilder": _adam,
+    "InferenceBuilder": _transformer,
+    "InferenceCoreBuilder": _core,
+    "QuantizerBuilder": _quantizer,
+    "FPQuantizerBuilder": _fp_quantizer,
+}
+#: How far two ways to compute an op's tensors may be apart: quantized by one number of the type of few bits.
+_PRECISION = {"QuantizerBuilder": (1 / 127,), "FPQuantizerBuilder": (1 / 14, 1e-5)}
+
+
+def apart(name: str, found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
+    """Return the largest difference, as a part of what is allowed in its row; nan where one is no number."""
+    parts = []
+    allowed = _PRECISION.get(name, (1e-4,) * len(wanted))
+    for mine, theirs, most in zip(found, wanted, allowed, strict=True):
+        one, other = (tensor.cpu().double().view(-1, tensor.shape[-1]) for tensor in (mine, theirs))
+        largest = other.abs().amax(1).clamp_min(1e-30)
+        parts.append(((one - other).abs().amax(1) / largest).max() / most)
+    return float(torch.stack(parts).max())
+
 
 _PROMISED = re.compile(r"\bworks? when first loaded\b")
 _OPS = needs.ops(CALLS)
@@ -42,16 +202,18 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
     # What computes it now: plain torch, or another operator of the runtime.
     instead = [f"torch.ops.{op}" for op in still.names] or ["plain torch"]
     reported = all(any(way in reason for way in instead) for reason in reasons)
-    serves = not still.names & called.names and difference <= 1 and reported
     named = any(f"torch.ops.{op} " in f"{reason} " for op in called.names for reason in reasons)
     lacks = all(f"no torch.ops.{op}" in reason for op in called.names for reason in reasons if op in reason)
-    expect(
-        serves and (lacks or not named) if compatible else found,
-        f"{name} needs an operator that a release of the runtime may lack",
-        found=f"without {', '.join(called.names)}: compatible {compatible}, {found or difference}, {reasons}",
-        expected=f"the same numbers, with a reason that names {' and '.join(instead)}; or an incompatible builder",
-        do="ask hasattr(torch.ops.<namespace>, name), in compatibility() and in load()",
-    )
+    holds = Holds()
+    if compatible:
+        holds[f"the same numbers: {found or difference}"] = difference <= 1
+        holds["none of them is called"] = not still.names & called.names
+        holds[f"{reasons} name {' or '.join(instead)}"] = reported
+        holds[f"{reasons} name them as what there is not, if at all"] = lacks or not named
+    else:
+        holds["an incompatible builder does not load"] = found
+    what = f"{name} where the runtime has no {', '.join(called.names)}"
+    holds.expect(what, "ask hasattr(torch.ops.<namespace>, name), in compatibility() and in load()")
 
 
 @pytest.mark.parametrize("name", _OPS)
@@ -63,24 +225,18 @@ def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: st
     )
     with reloaded_ops(), Called() as tried:
         op = builder.load()
-    expect(
-        tried.names or not promised,
-        f"{name} does not try what it says that it tries",
-        found=f"no operator is called by load(), and before it the reason was {promised and promised.string!r}",
-        expected="a call of the operator, to see that it works",
-        do="try the operator in load(), or use it without a promise",
+    holds = Holds(
+        {f"load() tries what {promised and promised.string!r} promises": tried.names or not promised}
     )
     with Called() as used:
         CALLS[name](op, device)
     idle = sorted(tried.names - used.names)
     # The operators of a simulated device work; a real one's may be wrong.
     reported = not results.simulated() and f"{idle[0] if idle else ''}" in str(getattr(builder, "reason", ""))
-    expect(
-        not idle or reported,
-        f"{name} does not use what it has tried",
-        found=f"{', '.join(idle)}; the reason is {getattr(builder, 'reason', '')!r}",
-        expected="calls of these operators by the functions of the op",
-        do="compare the trial with what the operator computes",
+    what = f"the functions call {', '.join(idle)}, which load() tried; {getattr(builder, 'reason', '')!r}"
+    holds[what] = not idle or reported
+    holds.expect(
+        name, "try the operator in load() if you promise it; compare the trial with what it computes"
     )
 
 
@@ -146,12 +302,8 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
         except Exception as error:
             found = f"{type(error).__name__}: {error}"
     reason = str(getattr(builder, "reason", ""))
-    expect(
-        isinstance(found, float)
-        and found <= 1
-        and any(op.partition(".")[2] in reason for op in called.names),
-        f"{name} uses an operator that is wrong",
-        found=f"{found}, with the reason {reason!r}",
-        expected="the right numbers without it, and a reason that names the operator",
-        do="let load() try the operator on numbers of all sizes and what is no number",
-    )
+    holds = Holds({f"the right numbers without it: {found}": isinstance(found, float) and found <= 1})
+    named = any(op.partition(".")[2] in reason for op in called.names)
+    holds[f"the reason names the operator: {reason!r}"] = named
+    do = "let load() try the operator on numbers of all sizes and what is no number"
+    holds.expect(f"{name} with an operator that is wrong", do)

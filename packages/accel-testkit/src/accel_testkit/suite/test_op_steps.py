@@ -14,7 +14,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs, op_steps
-from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.expect import Holds, largest
 from accel_testkit.suite.op_steps import FIRST_ID, SECOND_ID, STEPS, StepOp, Tensor, Tensors, Values
 
 pytestmark = pytest.mark.tier("device")
@@ -359,7 +359,7 @@ def test_every_step_is_right(
     accelerator: DeepSpeedAccelerator, created: Any, name: str, variant: str
 ) -> None:
     """Steps whose rates, betas, epsilons, decays and numbers change are right, on tensors of many sizes."""
-    step, found = STEPS[name], ""
+    step, holds = STEPS[name], Holds()
     # No tensor is empty where a function of the device takes one tensor.
     lists = _uniform(step, _SIZES if step.many or not step.on_device else _SIZES[1:])
     # One op for all steps: it may keep nothing of an earlier one.
@@ -370,16 +370,14 @@ def test_every_step_is_right(
         try:
             lists = trial.take(before, "framed")
             error = trial.error(before, lists, _below_one)
-            found = "" if error <= 1 else f"an error of {3e-6 * error:g} with {values}, on numbers below 1"
+            what = f"at most 3e-06 beside float64 on numbers below 1: {3e-6 * error:g} with {values}"
+            holds[what] = error <= 1
         except Exception as problem:
-            found = f"{type(problem).__name__}: {problem}, with {values}"
-        expect(
-            not found,
-            f"{step.function} ({variant}) computes wrongly",
-            found=found,
-            expected="at most 3e-06 beside float64, and nothing else written",
-            do=f"compare the op that {name} loads with the optimizer's paper; every argument counts at each call",
+            holds[f"no {type(problem).__name__}: {problem}, with {values}"] = False
+        do = (
+            f"compare the op that {name} loads with the optimizer's paper; every argument counts at each call"
         )
+        holds.expect(f"{step.function} ({variant})", do)
 
 
 @pytest.mark.parametrize(
@@ -392,8 +390,7 @@ def test_every_step_is_right(
 )
 def test_every_form_is_stepped(accelerator: DeepSpeedAccelerator, created: Any, form: str, name: str) -> None:
     """Numbers of every size, type, count and order in memory are stepped as in float64, and nothing else is written."""
-    problems: dict[str, str] = {}
-    step, tried = STEPS[name], FORMS[form]
+    step, tried, holds = STEPS[name], FORMS[form], Holds()
     kinds = {tensor.dtype for group in tried.numbers(step)[:2] for tensor in group[:2]}
     if step.on_device and not kinds <= set(accelerator.supported_dtypes()):
         return
@@ -402,20 +399,14 @@ def test_every_form_is_stepped(accelerator: DeepSpeedAccelerator, created: Any, 
             problem = _problem(
                 _trial(accelerator, created, name, {**values, **tried.values}, settings), tried
             )
-            problems |= {f"{variant}, {values}": problem} if problem else {}
-    expect(
-        not problems,
-        f"{step.function} of {name} is wrong: {form}",
-        found="; ".join(f"{variant}: {problem}" for variant, problem in problems.items()),
-        expected="the float64 step, within the rounding of each tensor's type",
-        do=tried.do,
-    )
+            holds[f"{variant} with {values}: {problem}"] = not problem
+    holds.expect(f"{step.function} of {name}, {form}, beside float64", tried.do)
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
 def test_optimizers_do_not_share_anything(accelerator: DeepSpeedAccelerator, created: Any, name: str) -> None:
     """Steps of two optimizers with other settings, in turn, are each right; also once each of them was replaced."""
-    step = STEPS[name]
+    step, holds = STEPS[name], Holds()
     variants = list(step.variants.values())
     pair = {FIRST_ID: variants[0], SECOND_ID: variants[-1]}
     ops = {number: created(name, number, settings) for number, settings in pair.items()}
@@ -429,19 +420,15 @@ def test_optimizers_do_not_share_anything(accelerator: DeepSpeedAccelerator, cre
         values = {**step.schedule()[turn % 5], **pair[number], "id": number}
         trial = Trial(step, ops[number], _place(accelerator, step), values)
         error = trial.error(before, trial.take(before), _below_one)
-        expect(
-            error <= 1,
-            f"{step.function} of one optimizer depends on another's",
-            found=f"a step {error:.3g} times as far from float64 as is allowed, in turn {turn}",
-            expected="the step of the optimizer's own settings",
-            do="keep settings by the ID of the optimizer, and replace them when it is created again",
-        )
+        holds[f"turn {turn}: {error:.3g} times as far from float64 as is allowed"] = error <= 1
+    do = "keep settings by the ID of the optimizer, and replace them when it is created again"
+    holds.expect(f"{step.function} of two optimizers in turn", do)
 
 
 @pytest.mark.needs("FusedLambBuilder")
 def test_lamb_returns_its_ratio_and_fills_its_copy(accelerator: DeepSpeedAccelerator, created: Any) -> None:
     """`lamb` returns the trust ratio, which DeepSpeed keeps, and writes the parameter into a copy of another type."""
-    step = STEPS["FusedLambBuilder"]
+    step, holds = STEPS["FusedLambBuilder"], Holds()
     first = _trial(accelerator, created, "FusedLambBuilder", {})
     for values in step.schedule():
         trial = first.with_values(values, step.first)
@@ -452,14 +439,11 @@ def test_lamb_returns_its_ratio_and_fills_its_copy(accelerator: DeepSpeedAcceler
         ratio = step.call(trial.op, lists, trial.values, copy)
         wanted = float(step.wanted(trial.values, *(group[0].double() for group in before))[3])
         found = ratio.item() if isinstance(ratio, torch.Tensor) and ratio.numel() == 1 else repr(ratio)
-        copied = float((copy.detach().double() - lists[1][0].double()).abs().max())
-        expect(
-            isinstance(found, float) and abs(found - wanted) < 1e-4 * wanted and copied < 2e-3,
-            "lamb returns another ratio than it uses, or does not fill the copy",
-            found=f"{found!r}; the copy is {copied:g} apart from the parameter",
-            expected=f"a tensor of one element, {wanted!r}; a copy that is the parameter in float16",
-            do="return the trust ratio after it was clamped, and write the new parameter into the second argument",
-        )
+        near = isinstance(found, float) and abs(found - wanted) < 1e-4 * wanted
+        holds[f"a tensor of one element, the ratio {wanted!r}: {found!r}"] = near
+        holds.near("the copy, beside the parameter,", copy, lists[1][0], 2e-3)
+    do = "return the trust ratio after it was clamped, and write the new parameter into the second argument"
+    holds.expect("lamb", do)
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
@@ -478,35 +462,26 @@ def test_gradient_that_is_not_finite_is_seen(
     kept = torch.tensor([] if step.function == "lamb" else [0, 2, 4, 49, 51, 66], dtype=torch.long)
     ours, theirs = ([[group[0][kept], group[1]] for group in lists] for lists in (before, after))
     error = trial.error(ours, theirs, _of_parameters)
-    expect(
-        not any(map(math.isfinite, [*moments, *steps])) and error <= 1,
-        f"{step.function} of {name} hides a gradient that is not finite, or spreads it",
-        found=f"after NaN and infinity: moments {moments}, parameters {steps}; elsewhere {error:g} of what may be",
-        expected="neither finite, and all other elements stepped: DeepSpeed and users look for NaN in what was trained",
-        do="compute with the gradient as it is",
-    )
+    holds = Holds({f"moments {moments} of NaN and infinity": not any(map(math.isfinite, moments))})
+    holds[f"parameters {steps} of NaN and infinity"] = not any(map(math.isfinite, steps))
+    holds[f"other elements, {error:g} times as far from float64 as is allowed"] = error <= 1
+    what = f"{step.function} of {name} with a gradient that is not finite"
+    holds.expect(what, "compute with the gradient as it is: users look for NaN in what was trained")
 
 
 @pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.many))
 def test_flag_of_overflows_is_left_alone(accelerator: DeepSpeedAccelerator, created: Any, name: str) -> None:
     """The step is taken whatever the flag says, which the op does not write: not even if a gradient is infinite."""
-    step, trial, problems = STEPS[name], _trial(accelerator, created, name, _LATE), []
+    step, trial, holds = STEPS[name], _trial(accelerator, created, name, _LATE), Holds()
     for flag_value, number in ((1, 0.25), (0, torch.inf)):
         tensors = [[torch.full((9,), 0.5, device=trial.place)] for _ in range(2 + step.states)]
         tensors[0][0].fill_(number)
         flag = torch.full((1,), flag_value, dtype=torch.int32, device=trial.place)
         step.call(trial.op, tensors, trial.values, flag)
-        problems += [f"no step with flag {flag_value}"] * bool((tensors[1][0] == 0.5).all())
-        problems += [f"flag {flag_value} is {int(flag)} after a gradient of {number}"] * (
-            int(flag) != flag_value
-        )
-    expect(
-        not problems,
-        f"{step.function} of {name} uses the flag of overflows",
-        found="; ".join(problems),
-        expected="a step, and the flag as it was: DeepSpeed looks for overflows itself, and never resets the flag",
-        do="neither read nor write the second argument",
-    )
+        holds[f"a step with the flag {flag_value}"] = not (tensors[1][0] == 0.5).all()
+        holds.equal(f"the flag after a gradient of {number}", int(flag), flag_value)
+    do = "neither read nor write the second argument: DeepSpeed looks for overflows itself, and never resets it"
+    holds.expect(f"the flag of overflows of {step.function} of {name}", do)
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
@@ -526,11 +501,8 @@ def test_nothing_comes_of_nothing(
     found = [group[0].double() for group in trial.take(before)[1:]]
     wanted = 0.5 + (trial.values["lr"] if name == "FusedLionBuilder" else 0.0)
     kept = name == "CPULionBuilder" or bool((found[0] - wanted).abs().max() <= torch.finfo(kind).eps)
-    expect(
-        kept and not any(state.any() or state.isnan().any() for state in found[1:]),
-        f"{step.function} of {name} makes something of nothing",
-        found=f"a parameter of {found[0][0]:g} instead of {wanted:g}, "
-        f"states of {[float(state[0]) for state in found[1:]]}",
-        expected="what was there: frozen parts of a model have gradients of 0",
-        do="compute in float32, in which epsilon is not 0, and put no other smallest number into states",
-    )
+    holds = Holds({f"a parameter of {wanted:g}, found {found[0][0]:g}": kept})
+    for state in found[1:]:
+        holds[f"a state of 0, found {float(state[0])}"] = not state.any() and not state.isnan().any()
+    do = "compute in float32, in which epsilon is not 0, and put no other smallest number into states"
+    holds.expect(f"{step.function} of {name} with gradients of 0", do)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Traits
 from accel_testkit.suite import ops
-from accel_testkit.suite.expect import expect, expect_raises
+from accel_testkit.suite.expect import Holds, expect, expect_raises, outcome
 
 pytestmark = pytest.mark.tier("host")
 
@@ -24,21 +25,13 @@ _NO_OP = "NoSuchOpBuilder"
 _STARTERS = [(subprocess.Popen, "__init__"), (os, "system"), (os, "posix_spawn"), (os, "fork")]
 
 
-def _for_each(names: list[str], problem: Callable[[str], str]) -> list[str]:
-    """The problems of the names that have one; an exception is a problem."""
-    problems = []
-    for name in names:
-        try:
-            text = problem(name)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-        if text:
-            problems.append(f"{name}: {text}")
-    return problems
-
-
-def _expect_none(problems: list[str], what: str, expected: str, do: str) -> None:
-    expect(not problems, what, found="; ".join(problems), expected=expected, do=do)
+def _expect_none(
+    names: Iterable[str], problem: Callable[[str], str], what: str, expected: str, do: str
+) -> None:
+    """Fail the check if a name has a problem; an exception is one."""
+    texts = {name: outcome(partial(problem, name)) for name in names}
+    found = "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
+    expect(not found, what, found=found, expected=expected, do=do)
 
 
 def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) -> None:
@@ -50,7 +43,8 @@ def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) 
         return f"lacks {', '.join(missing)}" if missing else ""
 
     _expect_none(
-        _for_each([accelerator.op_builder_dir()], problem),
+        [accelerator.op_builder_dir()],
+        problem,
         "op_builder_dir() names no importable package with the device's builders",
         "a package, each file of which can be imported on a machine without compiler or device",
         "import toolchains and runtimes inside load(), and name the package of the op table",
@@ -60,20 +54,12 @@ def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) 
 def test_subclass_has_the_ops_of_its_class(accelerator: DeepSpeedAccelerator) -> None:
     """A class that a user derives somewhere else has the ops, and the package of builders, of the vendor's class."""
     derived = type("Derived", (type(accelerator),), {"__module__": __name__})()
-    different = [
-        name
-        for name in [*UPSTREAM, _NO_OP]
-        if derived.get_op_builder(name) is not accelerator.get_op_builder(name)
-    ]
-    if derived.op_builder_dir() != accelerator.op_builder_dir():
-        different.append(f"op_builder_dir() is {derived.op_builder_dir()}")
-    expect(
-        not different,
-        "a derived class has other ops",
-        found=", ".join(different[:12]),
-        expected=f"the same builders, in {accelerator.op_builder_dir()}",
-        do="name the package of builders, and do not derive it from the class of self",
-    )
+    holds = Holds()
+    holds.equal("op_builder_dir()", derived.op_builder_dir(), accelerator.op_builder_dir())
+    for name in (*UPSTREAM, _NO_OP):
+        holds[f"the same {name}"] = derived.get_op_builder(name) is accelerator.get_op_builder(name)
+    what = "the ops of a derived class"
+    holds.expect(what, "name the package of builders, and do not derive it from the class of self")
 
 
 def _in_table(accelerator: DeepSpeedAccelerator) -> list[str]:
@@ -87,14 +73,11 @@ def _in_table(accelerator: DeepSpeedAccelerator) -> list[str]:
 
 def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
     """An op that nobody has gets a builder that is not compatible and whose `load` raises with the op's name."""
-    builder = accelerator.create_op_builder(_NO_OP)
-    expect(
-        ops.is_missing(builder) and builder is not None and builder.is_compatible() is False,
-        "an unknown op is not refused",
-        found=f"{builder!r}",
-        expected=f"a builder with NAME {ops.NOT_IMPLEMENTED!r} whose is_compatible() is False",
-        do="return accel_core.NotImplementedBuilder",
-    )
+    builder, holds = accelerator.create_op_builder(_NO_OP), Holds()
+    missing = builder is not None and ops.is_missing(builder)
+    holds[f"{builder!r} has the NAME {ops.NOT_IMPLEMENTED!r}"] = missing
+    holds.equal("is_compatible()", outcome(lambda: builder.is_compatible()), False)
+    holds.expect("the builder of an unknown op", "return accel_core.NotImplementedBuilder")
     error = expect_raises(
         ValueError,
         builder.load,
@@ -103,13 +86,10 @@ def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
     )
     device, text = accelerator.device_name(), str(error)
     first = text.partition("\n")[0]
-    expect(
-        0 <= first.find(_NO_OP) < first.find(device) and all(name in text for name in _in_table(accelerator)),
-        "the error of an unknown op does not say which, and which there are",
-        found=text,
-        expected=f"a text with {_NO_OP}, then {device}, and the ops of the table",
-        do="raise accel_core's OpNotImplemented",
-    )
+    holds[f"{_NO_OP}, then {device}: {first}"] = 0 <= first.find(_NO_OP) < first.find(device)
+    for name in _in_table(accelerator):
+        holds[f"it names {name}"] = name in text
+    holds.expect("the error of an unknown op", "raise accel_core's OpNotImplemented")
 
 
 def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
@@ -128,7 +108,8 @@ def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Tra
         return "load() raises nothing"
 
     _expect_none(
-        _for_each(list(UPSTREAM), problem),
+        UPSTREAM,
+        problem,
         "missing ops have no reason",
         "a trait under the builder's name, and its reason in the error of load()",
         "write the reasons into traits.py: users and the feature table read them",
@@ -156,7 +137,8 @@ def test_asking_for_compatibility_is_harmless(
         return "" if all(type(answer) is bool for answer in answers) else f"answers {answers[0]!r}"
 
     _expect_none(
-        _for_each(list(builders), problem),
+        builders,
+        problem,
         "asking whether an op is compatible has consequences",
         "True or False, from what can be seen without starting anything",
         "derive the builder from accel_core.OpBuilder and write compatibility()",
@@ -178,7 +160,8 @@ def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> No
         return "shares its name" if names.count(builder.name) > 1 else ""
 
     _expect_none(
-        _for_each(list(builders), problem),
+        builders,
+        problem,
         "builders do not tell what they are",
         "texts, none empty; `ds_report` and `accel doctor` print them",
         "set NAME and BUILD_VAR as upstream's builder does",

@@ -16,8 +16,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, outcome
 
 pytestmark = pytest.mark.tier("device")
 
@@ -205,10 +204,9 @@ def test_freed_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, size: int
     """Once a pinned tensor is gone its address says nothing: ordinary memory that is there later is not pinned."""
     pinned = [accelerator.pin_memory(torch.zeros(size)) for _ in range(16)]
     del pinned
-    ordinary, holds = [torch.zeros(size) for _ in range(64)], Holds()
+    ordinary = [torch.zeros(size) for _ in range(64)]
     found = sum(accelerator.is_pinned(tensor) for tensor in ordinary)
-    holds.equal("ordinary tensors that count as pinned, after pinned ones were freed", found, 0)
-    holds.expect("is_pinned()", _ASK)
+    expect_equal("is_pinned() of ordinary tensors, after pinned ones were freed: how many", found, 0, _ASK)
 
 
 @_pins
@@ -231,35 +229,32 @@ def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) 
 @_pins
 def test_copy_to_the_device_need_not_block(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
     """A non_blocking copy from pinned memory has arrived after `synchronize()`."""
-    copy, holds = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True), Holds()
+    copy = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True)
     accelerator.synchronize()
-    holds.equal("its values after synchronize()", copy.tolist(), host.tolist())
-    holds.expect("a non_blocking copy", "make synchronize() wait for copies too")
+    do = "make synchronize() wait for copies too"
+    expect_equal("a non_blocking copy after synchronize()", copy.tolist(), host.tolist(), do)
 
 
 def test_nothing_deprecated_is_called(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
     """Pinning and unpinning warn of nothing, and raise nothing: the calls are made for every batch."""
-    holds = Holds()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # of what other checks have left
         pinned = accelerator.pin_memory(host)
         accelerator.is_pinned(pinned)
         accelerator.unpin_memory(pinned)
-    holds.equal("warnings", [str(warning.message) for warning in caught], [])
-    holds.expect("pinning memory", "leave out arguments that torch deprecated, such as the device")
+    found, do = (
+        [str(warning.message) for warning in caught],
+        "leave out what torch deprecated, such as the device",
+    )
+    expect_equal("what pinning memory warns of", found, [], do)
 
 
 def test_alignment_is_a_number_of_bytes(accelerator: DeepSpeedAccelerator) -> None:
     """`pin_memory_alignment()` is a power of two, 1 where there is none: sizes are rounded up by it."""
-    found = accelerator.pin_memory_alignment()
-    expect(
-        type(found) is int and found > 0 and found & (found - 1) == 0,
-        "pin_memory_alignment() is no alignment",
-        found=repr(found),
-        expected="an int that is a power of two; 1 means none",
-        do="return the alignment in bytes, 1 where any address will do",
-    )
+    found, holds = accelerator.pin_memory_alignment(), Holds()
+    holds[f"{found!r} is a power of two"] = type(found) is int and found > 0 and found & (found - 1) == 0
+    holds.expect("pin_memory_alignment()", "return the alignment in bytes, 1 where any address will do")
 
 
 @dataclass

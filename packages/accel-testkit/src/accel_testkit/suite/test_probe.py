@@ -15,8 +15,7 @@ import pytest
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Confirmation, Evidence, Vendor
-from accel_testkit.suite.expect import expect, expect_type
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds, expect, expect_type
 from accel_testkit.suite.launch import fresh_processes
 from accel_testkit.suite.target import VARIABLE, records, variables
 

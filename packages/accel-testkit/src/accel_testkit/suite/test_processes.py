@@ -13,9 +13,8 @@ import pytest
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import Holds, expect, expect_equal
 from accel_testkit.suite.fresh_process import BLOCK
-from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.launch import fresh_processes
 from accel_testkit.suite.target import Target, records
 
@@ -88,22 +87,20 @@ def _answer(answers: Answers, name: str) -> dict[str, Any]:
 def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
     """After constructor, `is_available` and `device_count` a forked process can use the device: no context is open."""
     found = _answer(seen, "all")["forked"]
-    expect(
-        not found,
-        "constructor, is_available() or device_count() opens a context",
-        found=f"in a process that was forked then, the first use raises {found:.500}",
-        expected="no context before the first use: data loaders and launchers fork",
-        do="ask only what needs no context: the number of devices",
+    what = (
+        "what the first use raises in a process forked after constructor, is_available() and device_count()"
     )
+    do = "open no context for the number of devices: data loaders and launchers fork"
+    expect_equal(what, found[:500], "", do)
 
 
 @pytest.mark.parametrize("name", _FIRST_USES)
 def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
     """What `lazy_call` is given before the first use is called once the device is used, in order, and can use it."""
-    holds = Holds()
     # The second one restores a random state.
-    holds.equal("calls after the first use", _answer(seen, name)["lazy"], ["first", "second", "third"])
-    holds.expect("lazy_call() before the first use", "queue the call until the runtime is initialized")
+    found, wanted = _answer(seen, name)["lazy"], ["first", "second", "third"]
+    do = "queue the call until the runtime is initialized"
+    expect_equal("what lazy_call() was given and is called at the first use", found, wanted, do)
 
 
 @pytest.mark.parametrize("name", _FIRST_USES)

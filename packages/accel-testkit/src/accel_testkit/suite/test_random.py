@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.test_device import two_devices
+from accel_testkit.suite.expect import Holds, expect, expect_equal
+from accel_testkit.suite.needs import two_devices
 
 pytestmark = pytest.mark.tier("device")
 
@@ -30,26 +29,20 @@ def _draw(accelerator: DeepSpeedAccelerator) -> list[float]:
 def test_state_is_a_byte_tensor_on_the_host(accelerator: DeepSpeedAccelerator) -> None:
     """`get_rng_state` gives a uint8 tensor on the CPU."""
     state = accelerator.get_rng_state()
-    expect(
-        isinstance(state, torch.Tensor) and state.dtype == torch.uint8 and state.device.type == "cpu",
-        "the random state is no byte tensor on the host",
-        found=f"{type(state).__name__} {getattr(state, 'dtype', '')} {getattr(state, 'device', '')}",
-        expected="a torch.uint8 tensor on the CPU: checkpoints store it",
-        do="return what the runtime's get_rng_state returns",
-    )
+    found = type(state), getattr(state, "dtype", None), str(getattr(state, "device", ""))
+    do = "return what the runtime's get_rng_state returns: checkpoints store it"
+    expect_equal("the kind of the random state", found, (torch.Tensor, torch.uint8, "cpu"), do)
 
 
 @pytest.mark.parametrize("form", ["current", "index"])
 def test_restored_state_repeats_the_numbers(accelerator: DeepSpeedAccelerator, form: str) -> None:
     """After `set_rng_state` the device draws the same numbers again, with its index and without."""
-    index, holds = [accelerator.current_device()] if form == "index" else [], Holds()
+    index = [accelerator.current_device()] if form == "index" else []
     state = accelerator.get_rng_state(*index)
     first = _draw(accelerator)
     accelerator.set_rng_state(state, *index)
-    holds.equal("numbers after set_rng_state()", _draw(accelerator), first)
-    holds.expect(
-        "a restored random state", "restore that of the generator which torch.rand(device=device()) uses"
-    )
+    do = "restore the state of the generator which torch.rand(device=device()) uses"
+    expect_equal("what is drawn after set_rng_state()", _draw(accelerator), first, do)
 
 
 def test_state_that_was_read_stays(accelerator: DeepSpeedAccelerator) -> None:
@@ -104,27 +97,17 @@ def test_every_way_to_seed_gives_one_state(accelerator: DeepSpeedAccelerator, se
 
 def test_default_generator_is_the_one_in_use(accelerator: DeepSpeedAccelerator) -> None:
     """`default_generator(i)` is the generator that draws on device i."""
-    index = accelerator.current_device()
+    index, holds = accelerator.current_device(), Holds()
     generator = accelerator.default_generator(index)
-    expect(
-        isinstance(generator, torch.Generator)
-        and torch.equal(generator.get_state().cpu(), accelerator.get_rng_state(index)),
-        "default_generator(i) is not the generator of device i",
-        found=repr(generator),
-        expected="a torch.Generator whose state is get_rng_state(i)",
-        do="return the runtime's default_generators[i]",
-    )
+    holds[f"a torch.Generator: {generator!r}"] = isinstance(generator, torch.Generator)
+    holds.same("its state, beside get_rng_state(i)", generator.get_state(), accelerator.get_rng_state(index))
+    holds.expect("default_generator(i)", "return the runtime's default_generators[i]")
 
 
 def test_random_module_can_fork(accelerator: DeepSpeedAccelerator) -> None:
     """`random()` is the module with `fork_rng`: torch.random."""
-    expect(
-        accelerator.random() is torch.random,
-        "random() is not torch.random",
-        found=repr(accelerator.random()),
-        expected="torch.random, whose fork_rng callers use",
-        do="return torch.random; the runtime's own random module may lack fork_rng",
-    )
+    do = "return torch.random; the runtime's own random module may lack fork_rng"
+    expect_equal("random()", accelerator.random(), torch.random, do)
 
 
 def test_seeding_the_device_leaves_the_host_alone(accelerator: DeepSpeedAccelerator) -> None:

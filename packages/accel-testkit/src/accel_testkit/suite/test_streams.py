@@ -15,9 +15,8 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect, factor
-from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.test_device import two_devices
+from accel_testkit.suite.expect import Holds, expect, expect_equal, factor
+from accel_testkit.suite.needs import two_devices
 
 pytestmark = pytest.mark.tier("device")
 
@@ -94,11 +93,9 @@ def test_stream_is_left_by_an_exception(accelerator: DeepSpeedAccelerator, strea
 @_streams
 def test_stream_is_chosen_for_one_thread(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """Another thread's current stream is the default one, inside a block of this thread too."""
-    holds = Holds()
     with ThreadPoolExecutor(1) as threads, accelerator.stream(stream):
         found = threads.submit(accelerator.current_stream).result()
-    holds.equal("the current stream of a new thread", found, accelerator.default_stream())
-    holds.expect("stream(s) in another thread", _CONTEXT)
+    expect_equal("the current stream of a new thread", found, accelerator.default_stream(), _CONTEXT)
 
 
 @_streams
@@ -158,12 +155,11 @@ def test_stream_is_of_the_device_named(accelerator: DeepSpeedAccelerator, second
 @_events
 def test_event_is_done_once_its_work_is(accelerator: DeepSpeedAccelerator) -> None:
     """After `event.record()` and `event.synchronize()`, `event.query()` is True."""
-    holds, event = Holds(), accelerator.Event()
+    event = accelerator.Event()
     torch.ones(8, device=accelerator.device()).sum()
     event.record()
     event.synchronize()
-    holds.equal("query() of a synchronized event", event.query(), True)
-    holds.expect("an event", _OWN)
+    expect_equal("query() of a synchronized event", event.query(), True, _OWN)
 
 
 @_events
@@ -190,11 +186,11 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
 @_events
 def test_each_event_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
     """Of many events that are in use none is another: DeepSpeed keeps one for each bucket and timer."""
-    holds, events = Holds(), [accelerator.Event() for _ in range(64)]
+    events = [accelerator.Event() for _ in range(64)]
     for event in events:
         event.record()
-    holds.equal("different objects of 64 events", len({id(event) for event in events}), 64)
-    holds.expect("an event that is in use", "make a new one at each call")
+    found = len({id(event) for event in events})
+    expect_equal("how many objects 64 events in use are", found, 64, "make a new one at each call")
 
 
 def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:

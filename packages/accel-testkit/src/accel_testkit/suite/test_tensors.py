@@ -12,8 +12,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, outcome
 
 pytestmark = pytest.mark.tier("device")
 
@@ -36,25 +35,19 @@ _WHERE = "compare tensor.device.type with the accelerator's, at each call"
 def test_list_begins_with_float32(accelerator: DeepSpeedAccelerator) -> None:
     """`supported_dtypes()` is a list of floating torch.dtypes, each once, float32 first."""
     dtypes = accelerator.supported_dtypes()
-    expect(
-        isinstance(dtypes, list)
-        and dtypes[:1] == [torch.float32]
-        and all(isinstance(item, torch.dtype) and item.is_floating_point for item in dtypes)
-        and len(set(dtypes)) == len(dtypes),
-        "supported_dtypes() is no list of training types",
-        found=repr(dtypes),
-        expected="[torch.float32, ...], each type once",
-        do="list the floating point types that DeepSpeed may train in",
-    )
+    holds = Holds({f"{dtypes!r} is a list": isinstance(dtypes, list)})
+    holds["float32 is first"] = dtypes[0] == torch.float32
+    holds["floating types"] = all(isinstance(item, torch.dtype) and item.is_floating_point for item in dtypes)
+    holds["each type once"] = len(set(dtypes)) == len(dtypes)
+    holds.expect("supported_dtypes()", "list the floating point types that DeepSpeed may train in")
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_list_agrees_with_the_answers(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A half type is in `supported_dtypes()` exactly when its question is answered with True."""
-    holds, question = Holds(), f"is_{name}_supported"
     listed = {"bf16": torch.bfloat16, "fp16": torch.float16}[name] in accelerator.supported_dtypes()
-    holds.equal(f"{question}()", getattr(accelerator, question)(), listed)
-    holds.expect(f"{question}() beside supported_dtypes()", "build the list from the answers")
+    what, found = f"is_{name}_supported", getattr(accelerator, f"is_{name}_supported")()
+    expect_equal(f"{what}() beside supported_dtypes()", found, listed, "build the list from the answers")
 
 
 def test_listed_types_compute(accelerator: DeepSpeedAccelerator) -> None:
@@ -91,13 +84,9 @@ def test_listed_types_are_trained_in(accelerator: DeepSpeedAccelerator) -> None:
 def test_double_precision_computes(accelerator: DeepSpeedAccelerator) -> None:
     """Where `is_fp64_supported()` is not declared missing, float64 keeps its precision on the device."""
     found = (torch.ones(1, dtype=torch.float64).to(accelerator.device()) / 3).cpu().item()
-    expect(
-        accelerator.is_fp64_supported() and abs(found - 1 / 3) < 1e-15,
-        "float64 does not compute",
-        found=f"1 / 3 is {found!r}, is_fp64_supported() {accelerator.is_fp64_supported()}",
-        expected="0.3333333333333333 and True",
-        do="declare the trait fp64 where the device has no double precision",
-    )
+    holds = Holds({"is_fp64_supported()": accelerator.is_fp64_supported()})
+    holds[f"1 / 3 is {found!r}"] = abs(found - 1 / 3) < 1e-15
+    holds.expect("float64", "declare the trait fp64 where the device has no double precision")
 
 
 def test_triton_is_answered_without_it(

@@ -14,8 +14,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Traits
 from accel_testkit.suite import ops, results
-from accel_testkit.suite.expect import expect
-from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.expect import Holds, expect
 
 pytestmark = pytest.mark.tier("device")
 
@@ -166,18 +165,13 @@ ELSEWHERE = {
     Feature.ZERO3_RANKS: "training.declared_failure_is_one",
     **dict.fromkeys(
         (
-            Feature.ALL_REDUCE_MAX,
-            Feature.ASYNCHRONOUS_ALL_REDUCE,
-            Feature.BROADCAST,
-            Feature.ALL_GATHER_INTO_TENSOR,
-            Feature.REDUCE_SCATTER_TENSOR,
-            Feature.ALL_TO_ALL_SINGLE,
-            Feature.SEND_AND_RECEIVE,
+            Feature.ALL_REDUCE_MAX, Feature.ASYNCHRONOUS_ALL_REDUCE, Feature.BROADCAST, Feature.ALL_GATHER_INTO_TENSOR,
+            Feature.REDUCE_SCATTER_TENSOR, Feature.ALL_TO_ALL_SINGLE, Feature.SEND_AND_RECEIVE,
             Feature.ALL_GATHER_OBJECT,
         ),
         "collectives.declared_operation_fails",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("feature", SIGNS, ids=str)
