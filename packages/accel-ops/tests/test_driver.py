@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel in a C program without torch: the committed bits on every instruction set, emulated ones too."""
+"""Kernels and engines in C programs without torch: the committed bits on every instruction set, and no race."""
 
 import os
 import re
@@ -24,25 +24,27 @@ def find_program(program: str, package: str) -> str:
     return str(path)
 
 
-def build(folder: Path, prefix: str = "", *flags: str, header: Path | None = None) -> Path:
-    """Build the driver with the kernels in it; `header`: folder of another accel_ops.h for the driver alone."""
+def build(
+    folder: Path, prefix: str = "", *flags: str, header: Path | None = None, program: str = "driver", units: str = ""
+) -> Path:  # fmt: skip
+    """Build a program with the units whose names begin so; `header`: folder of another accel_ops.h for it alone."""
     sources = library.source()
     package = f"g++-{prefix.strip('-')}" if prefix else "g++"
-    headers = [f"-I{folder}" for folder in sources.folders]
-    units = [str(unit) for unit in sources.units]
-    program, compiled = folder / "driver", folder / "driver.o"
+    headers = [f"-I{each}" for each in sources.folders]
+    chosen = [str(unit) for unit in sources.units if unit.name.startswith(units)]
+    made, compiled = folder / program, folder / f"{program}.o"
     own = [f"-I{header}"] if header else []
-    compile_driver = [
-        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *own, *headers,
-        "-c", str(HERE / "driver.c"), "-o", str(compiled),
+    compile_program = [
+        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *flags, *own, *headers,
+        "-c", str(HERE / f"{program}.c"), "-o", str(compiled),
     ]  # fmt: skip
     link = [
-        find_program(f"{prefix}g++", package), "-std=c++17", *sources.flags, "-fopenmp", *flags, *headers, *units,
-        str(compiled), "-o", str(program),
+        find_program(f"{prefix}g++", package), "-std=c++17", *sources.flags, "-fopenmp", *flags, *headers, *chosen,
+        str(compiled), "-o", str(made),
     ]  # fmt: skip
-    subprocess.run(compile_driver, check=True)
+    subprocess.run(compile_program, check=True)
     subprocess.run(link, check=True, capture_output=True)
-    return program
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +123,29 @@ def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver: Path) -> None:
     vectors = [len(re.findall(r"\bz\d+\.[sd]\b", text)) for text in steps]
     assert len(steps) >= 15
     assert all(vectors)
+
+
+# --- threads that submit, pause and cancel at once, under the compiler's sanitizers
+
+
+NO_ENGINE = 2  # the program's status
+
+
+@pytest.fixture(scope="module", params=["thread", "address,undefined"])
+def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flags = "-O1", "-g", f"-fsanitize={request.param}", "-fno-sanitize-recover=all", "-pthread"
+    return build(tmp_path_factory.mktemp("sanitized"), "", *flags, program="io", units="io_")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", [0, 100])
+@pytest.mark.parametrize("engine", [1, 2], ids=["uring", "threads"])
+def test_threads_that_share_an_engine_do_not_race(
+    sanitized: Path, tmp_path: Path, engine: int, faults: int
+) -> None:
+    command = [sanitized, tmp_path / "file", str(engine), str(faults)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if ended.returncode == NO_ENGINE:
+        pytest.skip("this process has no io_uring")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith(" 0 differ\n")
