@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from accel_sim.rehearse import compare, page, report
+from accel_sim.rehearse import page, report
 from accel_sim.rehearse.record import Collective, Failure, Phase, Place, Rank, Rehearsal
 
 from .records import GIB, OUT_OF_MEMORY, rank, rehearsal
@@ -135,7 +135,7 @@ def test_a_page_has_no_script_and_loads_nothing(record: Rehearsal):
 
 def test_a_hostile_record_sends_no_control_characters_to_the_terminal():
     record = hostile()
-    for text in (report.terminal(record), compare.differences(record, rehearsal(rank()))):
+    for text in (report.terminal(record), report.differences(record, rehearsal(rank()))):
         assert all(c.isprintable() or c == "\n" for c in text)
 
 
@@ -152,13 +152,13 @@ def test_a_picture_of_very_many_points_is_thinned():
 
 
 def test_equal_records_differ_in_nothing():
-    text = compare.differences(rehearsal(rank()), rehearsal(rank(), seconds=3.0))
+    text = report.differences(rehearsal(rank()), rehearsal(rank(), seconds=3.0))
     assert text.splitlines() == [f"{when} fits with 22.00 GiB to spare" for when in ("before:", "now:   ")]
 
 
 def test_a_comparison_names_what_changed_and_by_how_much():
     smaller: Rank = rank(reserved=30 * GIB, collectives=())
-    text = compare.differences(rehearsal(rank()), rehearsal(smaller, OUT_OF_MEMORY, ranks=32))
+    text = report.differences(rehearsal(rank()), rehearsal(smaller, OUT_OF_MEMORY, ranks=32))
     assert "ranks: 64, 8 a node; 3 steps -> 32, 8 a node; 3 steps" in text
     assert "rank 0 (first), reserved: 40.00 GiB -> 30.00 GiB (-10.00 GiB)" in text
     assert "all_gather of 64 in forward, bfloat16, a step: 129.60 GiB -> 0 B (-129.60 GiB)" in text

@@ -46,18 +46,20 @@ class Aliases {
 at::Tensor host_alias(const at::Tensor& device_tensor);
 // A tensor of the same shape and flags on other memory.
 at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key);
+// Gives a tensor the sizes, strides and offset of another one.
+void set_shape(const at::Tensor& tensor, const at::Tensor& like);
 
 // ----------------------------------------------------------------------------------------- operators
 // Runs one operator, which leaves its results on the stack, and calls the observers before and after.
 void run_observed(
-    const c10::OperatorHandle& op, torch::jit::Stack* stack,
-    c10::function_ref<void(const c10::OperatorHandle&, torch::jit::Stack*)> run);
+    const c10::OperatorHandle& op, Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run);
 // Runs the CPU's kernel of an operator on device tensors, with the observers.
-void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void run_on_device(const c10::OperatorHandle& op, Stack* stack);
 // Runs one operator again and copies its results into those of an earlier run where they are defined; leaves them on
 // the stack.
-void run_into(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::vector<at::Tensor>& results);
-void run_copy(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // aten::copy_
+void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at::Tensor>& results);
+void run_copy(const c10::OperatorHandle& op, Stack* stack);  // aten::copy_
 
 // Replaces each tensor in a value, in a fixed order.
 template <typename Change>
@@ -89,19 +91,33 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
     }
   }
 }
-std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
+std::vector<at::Tensor> tensors_of(const Stack& values);
 
 // Where kernels are registered under a key; never unloaded.
 torch::Library& library(c10::DispatchKey key, const char* name = "aten");
 // Calls a function with the full name and the handle of each operator of a namespace that has a schema.
 void each_operator(
     const std::string& name, c10::function_ref<void(const std::string&, const c10::OperatorHandle&)> visit);
+at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack);
+// Whether the operator's results are views of its arguments.
+bool is_view(const c10::OperatorHandle& op);
+// Calls `before` instead of the CPU's kernel of each operator that is not left out; false: the kernel still has to run.
+// Operators whose arguments have no boxed form, and those that change a storage, are left out always.
+using BeforeKernel = bool(const c10::OperatorHandle&, Stack*);
+void wrap_host_kernels(BeforeKernel* before, c10::function_ref<bool(const c10::OperatorHandle&)> leaves_out);
 
-
-void register_kernels();     // allocation, storages, copies
-void register_fallback();    // every other operator that has a CPU kernel
-void register_wider();       // operators in dtypes that the CPU's kernels lack
-void register_composites();  // attention and recurrent cells
+void register_kernels();     // allocation, storages, copies; attention and recurrent cells
+void register_fallback();    // every other operator that has a CPU kernel; to be called after it
 void register_autocast();    // nothing where torch has autocast kernels for the device type
+
+// -------------------------------------------------------------------------------- hardware-like mode
+void enable_hardware();
+// Runs a kernel of the host on host tensors as a device would: without denormals, and sums in another order.
+void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, Stack* stack);
+// An index out of range is found by the device, which has not run yet: the call returns, and the error waits for the
+// host's next wait. arguments: those of the failed call, whose place on the stack the results take. False: this error is
+// raised at once.
+bool fails_late(
+    const c10::OperatorHandle& op, const std::string& error, const Stack& arguments, Stack* stack);
 
 } // namespace accel_sim

@@ -13,7 +13,6 @@ namespace accel_sim {
 
 namespace {
 
-using torch::jit::Stack;
 namespace autocast = at::autocast;
 
 std::string full_name(const char* op, const char* overload = "") {

@@ -334,8 +334,7 @@ class SimWork final : public c10d::Work {
 
 std::mutex g_mutex;
 std::deque<c10::intrusive_ptr<SimWork>>& pending_works() {
-  static auto* works = new std::deque<c10::intrusive_ptr<SimWork>>();
-  return *works;
+  return singleton<std::deque<c10::intrusive_ptr<SimWork>>>();
 }
 
 void forget(const SimWork* done) {
@@ -424,7 +423,7 @@ at::Tensor flat(const at::Tensor& tensor) {
   TORCH_CHECK(contiguous, "Tensors must be contiguous");
   const auto host = is_simulated(tensor) ? lend(host_alias(tensor)) : tensor;
   const auto row = host.as_strided({host.numel()}, {1}, host.storage_offset());
-  return order_enabled() ? prepare_tensor(tensor, row) : row;
+  return order().watching() ? prepare_tensor(tensor, row) : row;
 }
 
 // What is only moved is moved as bytes: every dtype, and shapes need not agree.
@@ -449,11 +448,8 @@ std::function<void()> division(const ReduceOp& op, Tensors hosts, int size) {
   if (op != ReduceOp::AVG) return nullptr;
   return [hosts = std::move(hosts), size] {
     for (const auto& host : hosts) {
-      if (host.is_floating_point()) {
-        at::Tensor(host).div_(size);
-      } else {
-        at::Tensor(host).div_(size, "floor");
-      }
+      const bool whole = !host.is_floating_point();
+      at::Tensor(host).div_(size, whole ? std::make_optional<c10::string_view>("floor") : std::nullopt);
     }
   };
 }
@@ -672,7 +668,7 @@ class SimBackend final : public c10d::Backend {
       c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr,
       bool writes = true) {
     const auto sim_work = c10::make_intrusive<SimWork>(type, std::move(parts), outputs, std::move(finish));
-    if (order_enabled()) collective_started(*sim_work, name_, streams_, writes ? outputs : Tensors());
+    if (order().watching()) collective_started(*sim_work, name_, streams_, writes ? outputs : Tensors());
     auto work = track(sim_work);
     if (coalescing_) coalesced_.push_back(work);
     return work;
@@ -704,7 +700,7 @@ void set_privateuse1_backend(const c10::IValue& value) {
       c10::DeviceType::PrivateUse1, ProcessGroup::BackendType::CUSTOM, group->getBackend(config().type));
 }
 
-void redispatch_to_privateuse1(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void redispatch_to_privateuse1(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
     const auto& value = (*stack)[stack->size() - arguments.size() + i];

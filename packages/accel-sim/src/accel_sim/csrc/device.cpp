@@ -3,7 +3,6 @@
 // The device as torch sees it: current device, streams, events, generators, accelerator hooks. Work is done when a call
 // returns, so a stream is a number and an event a time.
 #include "graphs.h"
-#include "hardware.h"
 #include "runtime.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -67,7 +66,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(config().count); }
 
   c10::Stream getStream(c10::Device device) const override { return current_stream(stream_device(device)); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return stream(stream_device(device), 0); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return stream_of(stream_device(device), 0); }
   c10::Stream getNewStream(c10::Device device, int) const override {
     check_fork();
     return new_stream(stream_device(device));
@@ -117,11 +116,6 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return event_elapsed_ms(reinterpret_cast<int64_t>(start), reinterpret_cast<int64_t>(end));
-  }
-
- private:
-  static c10::Stream stream(c10::DeviceIndex index, c10::StreamId id) {
-    return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), id);
   }
 };
 
@@ -180,12 +174,11 @@ void mark_used(c10::DeviceIndex index) {
 }
 
 c10::Stream current_stream(c10::DeviceIndex index) {
-  return c10::Stream(
-      c10::Stream::UNSAFE, c10::Device(config().type, index), t_streams[static_cast<size_t>(index)]);
+  return stream_of(index, t_streams[static_cast<size_t>(index)]);
 }
 
 c10::Stream new_stream(c10::DeviceIndex index) {
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), g_next_stream++);
+  return stream_of(index, g_next_stream++);
 }
 
 void synchronize_device(c10::DeviceIndex index) {
@@ -194,11 +187,6 @@ void synchronize_device(c10::DeviceIndex index) {
   Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
   Observer::each([&](auto& observer) { observer.before_device_wait(index); });
   finish_collectives();
-}
-
-void register_guard() {
-  static auto* guard = new SimGuard();
-  c10::impl::device_guard_impl_registry[static_cast<size_t>(config().type)].store(guard);
 }
 
 namespace {
@@ -368,7 +356,8 @@ void replace_cuda_hooks() {
 
 } // namespace
 
-void register_hooks() {
+void register_device() {
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(config().type)].store(&singleton<SimGuard>());
   switch (config().type) {
     case c10::DeviceType::PrivateUse1:
       at::RegisterPrivateUse1HooksInterface(new PrivateUse1Hooks());

@@ -23,7 +23,9 @@ struct Dry {
   size_t pad = 0;                  // bytes that the allocator adds to each request
   bool arena = false;              // one growing range of addresses in place of segments
 };
-Dry& dry();
+inline Dry& dry() {
+  return singleton<Dry>();
+}
 
 // ------------------------------------------------------------------------------------- allocator model
 // A range of addresses of the device; its neighbours in the same segment are linked.
@@ -104,11 +106,15 @@ class Ledger {
   void settle();  // copies what is held at the peaks that were reached since the last call
 
  private:
-  Snapshot& raise_peak();  // the peak of the phase, with what is allocated and reserved now
+  void change(Key key, int64_t bytes);  // one piece of memory more, or less
+  void record(int64_t bytes, size_t allocated, size_t reserved);
+  void raise_peak(int place);  // of the phase, to what is held now
   Snapshot now_;
   std::array<bool, kPhases> risen_{};
 };
-Ledger& ledger();
+inline Ledger& ledger() {
+  return singleton<Ledger>();
+}
 
 // Sets the kind of the memory of a storage; false: it is not the device's.
 bool label(const c10::StorageImpl& storage, int kind);
@@ -125,14 +131,18 @@ struct HostCount {
   int64_t now = 0, peak = 0, pinned = 0, pinned_peak = 0;
   void add(int64_t bytes, bool is_pinned);
 };
-HostCount& host_count();
+inline HostCount& host_count() {
+  return singleton<HostCount>();
+}
 
 // Operators that were computed on large tensors because they have no meta kernel, and why.
 struct Computed {
   std::mutex mutex;
   std::map<std::string, std::pair<int64_t, std::string>> by_name;
 };
-Computed& computed();
+inline Computed& computed() {
+  return singleton<Computed>();
+}
 
 void enable_host_count();   // host allocations
 void enable_dry_kernels();  // wraps the CPU's kernels
@@ -140,11 +150,10 @@ void enable_dry_kernels();  // wraps the CPU's kernels
 // ------------------------------------------------------------------------------------------ operators
 // Whether an operator's arguments, or the result of a pointwise one, are too large to compute with.
 // scattered: many pieces of a large tensor are large, too. Not on the host, where they may be the program's data.
-bool is_large(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t limit, bool scattered = false);
-bool is_view(const c10::OperatorHandle& op);
+bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit, bool scattered = false);
 // Runs the operator's meta kernel and makes results of its shapes on the device, or on the host. False: it has none.
-bool run_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);
+bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device);
 // The device of an operator's results, if it has simulated tensors or makes some.
-std::optional<c10::Device> dry_device(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+std::optional<c10::Device> dry_device(const c10::OperatorHandle& op, const Stack& stack);
 
 } // namespace accel_sim

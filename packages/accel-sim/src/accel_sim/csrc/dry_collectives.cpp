@@ -3,27 +3,38 @@
 // Collectives of one rank of a group whose other ranks do not exist: counted, and on small tensors answered as if every
 // other rank had the same numbers. What a rank broadcasts and sends is kept, for the rehearsals of other ranks.
 #include "aten.h"
+#include "collectives.h"
 #include "dry.h"
-#include "dry_collectives.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 
+#include <atomic>
 #include <cstring>
 
 namespace accel_sim {
 
-CollectiveCounts& collective_counts() {
-  static auto* instance = new CollectiveCounts();
-  return *instance;
-}
-
-Tape& tape() {
-  static auto* instance = new Tape();
-  return *instance;
-}
-
 namespace {
+
+struct CollectiveCounts {
+  using Call = std::tuple<std::string, std::string, int, int, std::string>;  // operation, group, size, phase, dtype
+  std::mutex mutex;
+  std::map<Call, std::pair<int64_t, int64_t>> by_call;  // calls and bytes
+};
+CollectiveCounts& collective_counts() {
+  return singleton<CollectiveCounts>();
+}
+
+// What this rank broadcast and sent, by channel and number; and what others did in their rehearsals.
+struct Messages {
+  std::mutex mutex;
+  std::map<std::string, std::string> recorded, replayed;
+  std::map<std::string, int> next;
+  std::atomic<int64_t> missing{0};
+};
+Messages& messages() {
+  return singleton<Messages>();
+}
 
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -123,7 +134,7 @@ class DryBackend final : public c10d::Backend {
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions&) override {
     count("scatter", inputs.empty() ? Tensors() : inputs[0], outputs);
-    if (inputs.empty()) tape().missing++;
+    if (inputs.empty()) messages().missing++;
     else copy(outputs.at(0), inputs[0].at(static_cast<size_t>(rank_)));
     return done(OpType::SCATTER, outputs);
   }
@@ -172,7 +183,7 @@ class DryBackend final : public c10d::Backend {
   }
   WorkPtr recvAnysource(Tensors& tensors, int) override {
     count("recv", {}, tensors);
-    tape().missing++;
+    messages().missing++;
     return done(OpType::RECVANYSOURCE, tensors);
   }
   WorkPtr barrier(const c10d::BarrierOptions&) override {
@@ -204,7 +215,7 @@ class DryBackend final : public c10d::Backend {
     if (bytes_of(tensor) > kRecorded || size_ == 1) return;
     const auto host = is_simulated(tensor) ? Aliases().to_host(tensor) : tensor;
     const auto flat = host.contiguous();
-    auto& all = tape();
+    auto& all = messages();
     std::lock_guard<std::mutex> lock(all.mutex);
     const auto key = channel + " #" + std::to_string(all.next[channel]++);
     if (gives) {
@@ -228,9 +239,9 @@ class DryBackend final : public c10d::Backend {
     const std::string dtype = first.empty() ? "" : c10::toString(first[0].scalar_type());
     auto& counts = collective_counts();
     std::lock_guard<std::mutex> lock(counts.mutex);
-    auto& one = counts.by_call[{operation, getGroupUid(), size_, ledger().phase, dtype}];
-    one.calls++;
-    one.bytes += std::max(given, got);
+    auto& [calls, bytes] = counts.by_call[{operation, getGroupUid(), size_, ledger().phase, dtype}];
+    calls++;
+    bytes += std::max(given, got);
   }
 
   std::string name_;
@@ -239,8 +250,29 @@ class DryBackend final : public c10d::Backend {
 
 } // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_dry_backend(int rank, int size, std::string name) {
-  return c10::make_intrusive<DryBackend>(rank, size, std::move(name));
+void bind_dry_collectives(py::module_& m) {
+  m.def("dry_collectives", [] {
+    std::lock_guard<std::mutex> lock(collective_counts().mutex);
+    const auto& counts = collective_counts().by_call;
+    return std::vector<std::pair<CollectiveCounts::Call, std::pair<int64_t, int64_t>>>(counts.begin(), counts.end());
+  });
+  m.def("dry_reset_collectives", [] {
+    std::lock_guard<std::mutex> lock(collective_counts().mutex);
+    collective_counts().by_call.clear();
+  });
+  m.def("dry_recorded", [] {
+    std::lock_guard<std::mutex> lock(messages().mutex);
+    std::map<std::string, py::bytes> result;
+    for (const auto& [key, value] : messages().recorded) result.emplace(key, py::bytes(value));
+    return std::make_pair(result, messages().missing.load());
+  });
+  m.def("dry_replay", [](std::map<std::string, std::string> given) {
+    std::lock_guard<std::mutex> lock(messages().mutex);
+    messages().replayed.merge(given);
+  });
+  m.def("dry_backend", [](int rank, int size, std::string name) -> c10::intrusive_ptr<c10d::Backend> {
+    return c10::make_intrusive<DryBackend>(rank, size, std::move(name));
+  });
 }
 
 } // namespace accel_sim

@@ -13,16 +13,6 @@
 
 namespace accel_sim {
 
-Dry& dry() {
-  static Dry instance;
-  return instance;
-}
-
-HostCount& host_count() {
-  static auto* instance = new HostCount();
-  return *instance;
-}
-
 namespace {
 
 // CUDACachingAllocator.cpp of torch 2.13
@@ -69,8 +59,7 @@ struct Addresses {
   }
 };
 Addresses& addresses() {
-  static auto* instance = new Addresses();
-  return *instance;
+  return singleton<Addresses>();
 }
 
 // Results that are not computed read as zero, whatever was there before.
@@ -298,55 +287,48 @@ void enable_host_count() {
 }
 
 // ---------------------------------------------------------------------------------------------- ledger
-Ledger& ledger() {
-  static auto* instance = new Ledger();
-  return *instance;
-}
-
 void Ledger::add(Key key, int64_t bytes, int place, size_t allocated, size_t reserved) {
   std::lock_guard<std::mutex> lock(mutex);
-  auto& held = now_.by_key[key];
-  held.bytes += bytes;
-  held.count++;
-  now_.total += bytes;
-  now_.allocated = static_cast<int64_t>(allocated);
-  now_.reserved = static_cast<int64_t>(reserved);
-  auto& peak = raise_peak();
-  timeline.push_back({now_.total, phase});
-  if (now_.total <= peak.total) return;
-  peak.total = now_.total;
-  peak.place = place;
-  risen_[static_cast<size_t>(phase)] = true;
-}
-
-Ledger::Snapshot& Ledger::raise_peak() {
-  auto& peak = peaks[static_cast<size_t>(phase)];
-  peak.allocated = std::max(peak.allocated, now_.allocated);
-  peak.reserved = std::max(peak.reserved, now_.reserved);
-  return peak;
+  change(key, bytes);
+  record(bytes, allocated, reserved);
+  raise_peak(place);
 }
 
 void Ledger::drop(Key key, int64_t bytes, size_t allocated, size_t reserved) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
-  auto& held = now_.by_key[key];
-  held.bytes -= bytes;
-  held.count--;
-  now_.total -= bytes;
-  now_.allocated = static_cast<int64_t>(allocated);
-  now_.reserved = static_cast<int64_t>(reserved);
-  timeline.push_back({now_.total, phase});
+  change(key, -bytes);
+  record(-bytes, allocated, reserved);
 }
 
 void Ledger::relabel(Key from, Key to, int64_t bytes) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
-  auto &old = now_.by_key[from];
-  old.bytes -= bytes;
-  old.count--;
-  auto& held = now_.by_key[to];
+  change(from, -bytes);
+  change(to, bytes);
+}
+
+void Ledger::change(Key key, int64_t bytes) {
+  auto& held = now_.by_key[key];
   held.bytes += bytes;
-  held.count++;
+  held.count += bytes < 0 ? -1 : 1;
+}
+
+void Ledger::record(int64_t bytes, size_t allocated, size_t reserved) {
+  now_.total += bytes;
+  now_.allocated = static_cast<int64_t>(allocated);
+  now_.reserved = static_cast<int64_t>(reserved);
+  timeline.push_back({now_.total, phase});
+}
+
+void Ledger::raise_peak(int place) {
+  auto& peak = peaks[static_cast<size_t>(phase)];
+  peak.allocated = std::max(peak.allocated, now_.allocated);
+  peak.reserved = std::max(peak.reserved, now_.reserved);
+  if (now_.total <= peak.total) return;
+  peak.total = now_.total;
+  peak.place = place;
+  risen_[static_cast<size_t>(phase)] = true;
 }
 
 void Ledger::settle() {
@@ -359,11 +341,7 @@ void Ledger::enter(int next, int place) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
   phase = next;
-  auto& peak = raise_peak();
-  if (now_.total <= peak.total) return;
-  peak.total = now_.total;
-  peak.place = place;
-  risen_[static_cast<size_t>(phase)] = true;
+  raise_peak(place);
 }
 
 void Ledger::reset_timeline() {

@@ -11,14 +11,7 @@
 
 namespace accel_sim {
 
-Computed& computed() {
-  static auto* instance = new Computed();
-  return *instance;
-}
-
 namespace {
-
-using torch::jit::Stack;
 
 // The meta tensors of one call, and the way back.
 class Shapes {
@@ -58,9 +51,8 @@ at::Tensor Shapes::to_meta(const at::Tensor& real) {
   }
   if (!mine) {
     const auto bytes = real.storage().nbytes();
-    c10::Storage meta(
-        c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)),
-        c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true);
+    c10::DataPtr nothing(nullptr, c10::Device(c10::DeviceType::Meta));
+    auto meta = make_storage(std::move(nothing), bytes, c10::GetAllocator(c10::DeviceType::Meta));
     storages_.push_back({std::move(meta), real.storage(), bytes});
     mine = &storages_.back();
   }
@@ -82,7 +74,7 @@ at::Tensor Shapes::from_meta(const at::Tensor& meta) {
   auto* from = allocator_of(device_);
   std::optional<c10::DeviceGuard> guard;
   if (!device_.is_cpu()) guard.emplace(device_);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, from->allocate(bytes), from, /*resizable=*/true);
+  auto storage = make_storage(from->allocate(bytes), bytes, from);
   storages_.push_back({meta.storage(), storage, bytes});
   return with_metadata_of(meta, std::move(storage), key);
 }
@@ -100,16 +92,7 @@ void Shapes::write_back() {
       resize(known.real, bytes);
     }
   }
-  for (auto& [meta, real] : tensors_) {
-    if (meta.sizes() != real.sizes() || meta.strides() != real.strides() || meta.storage_offset() != real.storage_offset()) {
-      real.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), meta.storage_offset());
-    }
-  }
-}
-
-at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto count = op.schema().arguments().size();
-  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count, count);
+  for (auto& known : tensors_) set_shape(known.real, known.meta);
 }
 
 size_t bytes_of(const at::Tensor& tensor) {
@@ -161,11 +144,6 @@ bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit, b
   }
 }
 
-bool is_view(const c10::OperatorHandle& op) {
-  const auto& returns = op.schema().returns();
-  return !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
-}
-
 std::optional<c10::Device> dry_device(const c10::OperatorHandle& op, const Stack& stack) {
   std::optional<c10::Device> found;
   for (const auto& value : arguments_of(op, stack)) {
@@ -214,49 +192,14 @@ bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device)
   return true;
 }
 
-namespace {
-
-// The CPU's kernel of an operator, for small tensors.
-class DryKernel final : public c10::OperatorKernel {
- public:
-  explicit DryKernel(c10::SafeKernelFunction kernel) : kernel_(std::move(kernel)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-    const bool dry_run = is_large(op, *stack, dry().host_limit) && run_shapes(op, stack, c10::Device(c10::DeviceType::CPU));
-    if (!dry_run) kernel_.callBoxed(op, keys, stack);
-  }
-
- private:
-  c10::SafeKernelFunction kernel_;
-};
-
-// Operators that allocate, change storages, make views, or give the host a number.
-bool stays(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name().name;
-  for (const auto* own : {"aten::set_", "aten::resize_", "aten::_resize_output_", "aten::_local_scalar_dense"}) {
-    if (name == own) return true;
-  }
-  for (const auto& argument : op.schema().arguments()) {
-    const auto kind = argument.type()->kind();
-    if (kind == c10::TypeKind::StorageType || kind == c10::TypeKind::QSchemeType) return true;
-  }
-  return is_view(op) || name.rfind("aten::empty", 0) == 0;
-}
-
-struct Quiet final : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
-} // namespace
-
 void enable_dry_kernels() {
-  Quiet silent;  // torch warns of each kernel that is replaced
-  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
-  auto& kernels = library(c10::DispatchKey::CPU);
-  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
-    const bool on_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.operator_name().name == "aten::copy_";
-    if (!on_cpu || stays(op)) return;
-    auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<DryKernel>(std::move(kernel))));
+  const auto run = [](const c10::OperatorHandle& op, Stack* stack) {
+    return is_large(op, *stack, dry().host_limit) && run_shapes(op, stack, c10::Device(c10::DeviceType::CPU));
+  };
+  // Operators that allocate, make views, or give the host a number.
+  wrap_host_kernels(run, [](const c10::OperatorHandle& op) {
+    const auto& name = op.operator_name().name;
+    return name == "aten::_local_scalar_dense" || is_view(op) || name.rfind("aten::empty", 0) == 0;
   });
 }
 

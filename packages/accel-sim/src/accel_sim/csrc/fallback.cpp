@@ -1,15 +1,19 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on
-// aliases of the device tensors. Nothing is copied.
+// Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on host views
+// of the device tensors, which are the same memory under the CPU's key. Nothing is copied.
 #include "aten.h"
 #include "dry.h"
-#include "hardware.h"
+#include "graphs.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/adaption.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -19,7 +23,168 @@ namespace accel_sim {
 
 namespace {
 
-using torch::jit::Stack;
+// The alias keeps its device storage alive: work that is still running may outlive every device tensor.
+c10::Storage alias_of(const c10::Storage& device_storage) {
+  auto* impl = device_storage.unsafeGetStorageImpl();
+  c10::raw::intrusive_ptr::incref(impl);
+  c10::DataPtr data(
+      impl->mutable_data(), impl,
+      [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); },
+      c10::Device(c10::DeviceType::CPU));
+  return make_storage(std::move(data), impl->nbytes(), c10::GetCPUAllocator());
+}
+
+at::Tensor quantized_like(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
+  const auto quantized =
+      c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Quantized, c10::toBackendComponent(key));
+  return at::detail::make_tensor<at::QTensorImpl>(
+      std::move(storage), c10::DispatchKeySet(quantized), source.dtype(), at::get_qtensorimpl(source)->quantizer());
+}
+
+} // namespace
+
+at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
+  auto tensor = source.is_quantized()
+      ? quantized_like(source, std::move(storage), key)
+      : at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), source.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
+  if (source.is_conj()) impl->_set_conj(true);
+  if (source.is_neg()) impl->_set_neg(true);
+  if (source.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+void set_shape(const at::Tensor& tensor, const at::Tensor& like) {
+  const bool same = tensor.sizes() == like.sizes() && tensor.strides() == like.strides() &&
+      tensor.storage_offset() == like.storage_offset();
+  if (!same) tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+}
+
+c10::Storage& Aliases::storage_for(const c10::Storage& device_storage) {
+  for (auto& known : storages_) {
+    if (known.device.unsafeGetStorageImpl() == device_storage.unsafeGetStorageImpl()) return known.host;
+  }
+  auto copy = capture_copy_of(device_storage);
+  auto host = copy ? std::move(*copy) : alias_of(device_storage);
+  auto* data = host.mutable_data();
+  storages_.push_back({std::move(host), device_storage, data, device_storage.nbytes()});
+  return storages_.back().host;
+}
+
+at::Tensor Aliases::to_host(const at::Tensor& device_tensor) {
+  for (auto& known : tensors_) {
+    if (known.device.is_same(device_tensor)) return known.host;
+  }
+  if (device_tensor.is_sparse()) return sparse_to_host(device_tensor);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      device_tensor.has_storage() && device_tensor.layout() == c10::kStrided,
+      "the simulated device '", config().name, "' has dense and COO tensors only, found layout ", device_tensor.layout());
+  auto host = with_metadata_of(device_tensor, storage_for(device_tensor.storage()), c10::DispatchKey::CPU);
+  tensors_.push_back({host, device_tensor});
+  return host;
+}
+
+at::Tensor Aliases::to_device(const at::Tensor& host_tensor, c10::DeviceIndex device) {
+  if (!host_tensor.defined() || !host_tensor.device().is_cpu()) return host_tensor;
+  for (auto& known : tensors_) {
+    if (known.host.is_same(host_tensor)) return known.device;
+  }
+  if (host_tensor.is_sparse()) return sparse_to_device(host_tensor, device);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      host_tensor.has_storage() && host_tensor.layout() == c10::kStrided,
+      "the simulated device '", config().name, "' has dense and COO tensors only, the result has layout ",
+      host_tensor.layout());
+  for (auto& known : storages_) {
+    if (known.host.is_alias_of(host_tensor.storage())) {
+      return with_metadata_of(host_tensor, known.device, config().key);
+    }
+  }
+  const auto bytes = host_tensor.storage().nbytes();
+  auto* holder = new c10::Storage(host_tensor.storage());
+  c10::DataPtr host(
+      bytes ? holder->mutable_data() : nullptr, holder,
+      [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::Device(c10::DeviceType::CPU));
+  auto data = bytes ? adopt(std::move(host), bytes, device) : c10::DataPtr(nullptr, c10::Device(config().type, device));
+  auto mine = make_storage(std::move(data), bytes, allocator());
+  storages_.push_back({host_tensor.storage(), mine, mine.mutable_data(), bytes});
+  return with_metadata_of(host_tensor, std::move(mine), config().key);
+}
+
+void Aliases::write_back() {
+  for (auto& known : storages_) {
+    auto* host = known.host.unsafeGetStorageImpl();
+    if (host->data_ptr().get() == known.data && host->nbytes() == known.bytes) continue;
+    auto* device = known.device.unsafeGetStorageImpl();
+    const auto where = device->device();
+    auto moved = std::move(host->_mutable_data_ptr_no_checks());
+    device->set_data_ptr_noswap(
+        host->nbytes() ? adopt(std::move(moved), host->nbytes(), where.index()) : c10::DataPtr(nullptr, where));
+    device->set_nbytes(host->nbytes());
+  }
+  for (auto& known : tensors_) set_shape(known.device, known.host);
+  write_back_sparse();
+}
+
+at::Tensor host_alias(const at::Tensor& device_tensor) {
+  if (!is_simulated(device_tensor)) return device_tensor;
+  check_not_capturing("a collective", device_tensor.device().index());  // on the hosts' network it cannot be recorded
+  return Aliases().to_host(device_tensor);
+}
+
+namespace {
+
+at::SparseTensorImpl& parts(const at::Tensor& tensor) {
+  return *static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
+void set_parts(at::SparseTensorImpl& to, const at::SparseTensorImpl& from, at::Tensor indices, at::Tensor values) {
+  to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
+  to.set_indices_and_values_unsafe(indices, values);
+  to.set_coalesced(from.coalesced());
+}
+
+at::Tensor sparse_of(c10::DispatchKey key, const at::Tensor& like) {
+  const auto sparse =
+      c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Sparse, c10::toBackendComponent(key));
+  return at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(sparse), like.dtype());
+}
+
+} // namespace
+
+at::Tensor Aliases::sparse_to_host(const at::Tensor& device_tensor) {
+  const auto& mine = parts(device_tensor);
+  auto host = sparse_of(c10::DispatchKey::CPU, device_tensor);
+  const auto indices = to_host(mine.indices()), values = to_host(mine.values());
+  set_parts(parts(host), mine, indices, values);
+  sparse_.push_back({host, device_tensor, indices, values});
+  return host;
+}
+
+at::Tensor Aliases::sparse_to_device(const at::Tensor& host_tensor, c10::DeviceIndex device) {
+  for (auto& known : sparse_) {
+    if (known.host.is_same(host_tensor)) return known.device;
+  }
+  const auto& given = parts(host_tensor);
+  auto result = sparse_of(config().key, host_tensor);
+  set_parts(parts(result), given, to_device(given.indices(), device), to_device(given.values(), device));
+  return result;
+}
+
+void Aliases::write_back_sparse() {
+  for (auto& known : sparse_) {
+    const auto& host = parts(known.host);
+    if (host.indices().is_same(known.indices) && host.values().is_same(known.values)) {
+      parts(known.device).set_coalesced(host.coalesced());
+      continue;
+    }
+    const auto device = known.device.device().index();
+    set_parts(parts(known.device), host, to_device(host.indices(), device), to_device(host.values(), device));
+  }
+}
+
+// ----------------------------------------------------------------------------------------- operators
+namespace {
 
 // The device that an operator works on: that of its first device tensor, or the one that it is to make one on.
 c10::DeviceIndex device_of(const Stack& arguments) {
@@ -57,6 +222,16 @@ void each_operator(
   }
 }
 
+at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto count = op.schema().arguments().size();
+  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count, count);
+}
+
+bool is_view(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
+}
+
 void run_observed(
     const c10::OperatorHandle& op, Stack* stack,
     c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run) {
@@ -79,17 +254,12 @@ void run_observed(
 
 namespace {
 
-using torch::jit::Stack;
-
 // Operators that take host tensors beside device tensors on real accelerators as well.
-bool mixes_devices(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
-      "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
-      "aten::set_", "aten::is_set_to", "aten::empty_quantized", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice",
-      "aten::_local_scalar_dense"};
-  return names.count(name) != 0;
-}
+const std::unordered_set<std::string> kMixesDevices = {
+    "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
+    "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
+    "aten::set_", "aten::is_set_to", "aten::empty_quantized", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice",
+    "aten::_local_scalar_dense"};
 
 // The arguments of one call, converted to host tensors.
 struct Call {
@@ -127,10 +297,11 @@ struct Call {
   void check_host_tensor() const {
     if (!config().strict || !host_tensor.defined() || device < 0) return;
     const auto& name = op.operator_name().name;
+    const bool mixes = kMixesDevices.count(name) != 0;
     TORCH_CHECK(
-        !host_first || name.find("index") == std::string::npos || !mixes_devices(name),
+        !host_first || name.find("index") == std::string::npos || !mixes,
         "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
-    if (mixes_devices(name)) return;
+    if (mixes) return;
     at::Device mine(config().type, device);
     if (op.hasTag(at::Tag::pointwise)) {
       TORCH_CHECK(
@@ -159,10 +330,6 @@ struct Call {
     change_tensors(value, [this](const at::Tensor& item) { return aliases.to_device(item, device); });
   }
 };
-
-bool is_random(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded);
-}
 
 // Fills in the operator's generator argument where the caller left it out. Whether it has one.
 bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c10::DeviceIndex device) {
@@ -215,7 +382,8 @@ void compute(Call& call, Stack* stack) {
   if (call.device < 0) call.device = current_device();
 
   std::optional<DefaultGeneratorSwap> swap;
-  if (is_random(op) && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
+  const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
+  if (random && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
     swap.emplace(inner_generator(default_generator(call.device)));
   }
   {
@@ -278,16 +446,6 @@ const char* const kCompositeOperators[] = {
     "aten::convolution", "aten::convolution_backward", "aten::_convolution_double_backward",
     "aten::native_batch_norm", "aten::native_batch_norm_backward"};
 
-// Operators that allocate, change storages or cross devices; kernels.cpp has them.
-bool has_own_kernel(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::empty.memory_format", "aten::empty_strided", "aten::copy_", "aten::set_.source_Storage",
-      "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::set_",
-      "aten::_efficientzerotensor", "aten::record_stream", "aten::_has_compatible_shallow_copy_type", "aten::histc",
-      "aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"};
-  return names.count(name) != 0;
-}
-
 } // namespace
 
 void run_on_device(const c10::OperatorHandle& op, Stack* stack) {
@@ -307,27 +465,9 @@ void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at:
   }
 }
 
-void register_fallback() {
-  auto& kernels = library(config().key);
-  const auto add = [&](const std::string& name) {
-    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
-  };
-  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
-    if (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || has_own_kernel(name)) return;
-    if (!op.hasKernelForDispatchKey(config().key)) add(name);
-  });
-  for (const auto* name : kCompositeOperators) {
-    const auto op = c10::Dispatcher::singleton().findOp({name, ""});
-    if (op && !op->hasKernelForDispatchKey(config().key)) add(name);
-  }
-  register_kind<c10::DispatchKey::SparseCPU>(c10::DispatchKey::Sparse);
-  register_kind<c10::DispatchKey::QuantizedCPU>(c10::DispatchKey::Quantized);
-}
-
 namespace {
 
 using at::ScalarType;
-using torch::jit::Stack;
 
 // The dtype to compute in; the same one where the CPU's kernel has it.
 ScalarType wider(const c10::OperatorHandle& op, ScalarType given) {
@@ -364,11 +504,67 @@ void compute_wider(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
 
 } // namespace
 
-void register_wider() {
+void register_fallback() {
   auto& kernels = library(config().key);
   for (const auto* name : {"histc", "_fft_r2c", "_fft_c2r", "_fft_c2c"}) {
     kernels.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute_wider>());
   }
+  const auto add = [&](const std::string& name) {
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
+  };
+  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
+    // kernels.cpp has those that allocate, change storages or cross devices.
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !op.hasKernelForDispatchKey(config().key)) add(name);
+  });
+  for (const auto* name : kCompositeOperators) {
+    const auto op = c10::Dispatcher::singleton().findOp({name, ""});
+    if (op && !op->hasKernelForDispatchKey(config().key)) add(name);
+  }
+  register_kind<c10::DispatchKey::SparseCPU>(c10::DispatchKey::Sparse);
+  register_kind<c10::DispatchKey::QuantizedCPU>(c10::DispatchKey::Quantized);
+}
+
+// ------------------------------------------------------------------------------------- the host's own
+namespace {
+
+class WrappedKernel final : public c10::OperatorKernel {
+ public:
+  WrappedKernel(BeforeKernel* before, c10::SafeKernelFunction kernel) : before_(before), kernel_(std::move(kernel)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+    if (!before_(op, stack)) kernel_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  BeforeKernel* before_;
+  c10::SafeKernelFunction kernel_;
+};
+
+bool cannot_be_wrapped(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name().name;
+  if (name == "aten::set_" || name == "aten::resize_" || name == "aten::_resize_output_") return true;
+  for (const auto& argument : op.schema().arguments()) {
+    const auto kind = argument.type()->kind();
+    if (kind == c10::TypeKind::StorageType || kind == c10::TypeKind::QSchemeType) return true;
+  }
+  return false;
+}
+
+struct IgnoreWarnings final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+} // namespace
+
+void wrap_host_kernels(BeforeKernel* before, c10::function_ref<bool(const c10::OperatorHandle&)> leaves_out) {
+  IgnoreWarnings silent;  // torch warns of each kernel that is replaced
+  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  auto& kernels = library(c10::DispatchKey::CPU);
+  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
+    const bool on_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.operator_name().name == "aten::copy_";
+    if (!on_cpu || cannot_be_wrapped(op) || leaves_out(op)) return;
+    auto kernel = std::make_unique<WrappedKernel>(before, op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU));
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  });
 }
 
 } // namespace accel_sim

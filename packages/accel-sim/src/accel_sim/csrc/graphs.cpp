@@ -14,22 +14,17 @@ namespace accel_sim {
 
 namespace {
 
-using torch::jit::Stack;
-
 constexpr size_t kHost = static_cast<size_t>(-1);     // a host tensor, kept as it is
 constexpr size_t kNothing = static_cast<size_t>(-2);  // a device tensor without elements
 
 const c10::Storage& nothing() {
   static auto* storage = new c10::Storage(
-      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
-      c10::GetCPUAllocator(), /*resizable=*/true);
+      make_storage(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), 0, c10::GetCPUAllocator()));
   return *storage;
 }
 
 c10::Storage empty_on(c10::DeviceIndex index) {
-  return c10::Storage(
-      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(config().type, index)), allocator(),
-      /*resizable=*/true);
+  return make_storage(c10::DataPtr(nullptr, c10::Device(config().type, index)), 0, allocator());
 }
 
 } // namespace
@@ -44,7 +39,7 @@ class Tape {
     const auto* block = block_of(storage);
     return block == nullptr || block->id >= first_block_;
   }
-  void record(const Work& work, const torch::jit::Stack& results) {
+  void record(const Work& work, const Stack& results) {
     if (work.op.hasTag(at::Tag::inplace_view)) return;  // the shape alone
     std::unordered_set<const c10::StorageImpl*> given;
     const auto note = [&](const at::Tensor& tensor) {
@@ -110,7 +105,7 @@ class Tape {
   // without memory; `places` says where its memory is.
   struct Node {
     c10::OperatorHandle op;
-    torch::jit::Stack arguments;
+    Stack arguments;
     std::vector<at::Tensor> results;  // undefined where the operator made no new memory
     std::vector<size_t> places;       // of the device tensors, in order
   };
@@ -209,12 +204,6 @@ std::string capture_error(const Work& work) {
   return "";
 }
 
-using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
-
-StreamKey key_of(const c10::Stream& stream) {
-  return {stream.device_index(), stream.id()};
-}
-
 struct CaptureOptions {
   at::GraphCaptureMode mode = at::GraphCaptureMode::Global;
   bool executes = false;                  // the captured code runs as well, and may read what it computed (hpu)
@@ -275,8 +264,7 @@ class Capture final : public Observer {
     if (is_new) {
       auto data = c10::GetCPUAllocator()->allocate(impl.nbytes());
       std::memcpy(data.get(), impl.data(), impl.nbytes());
-      found->second = c10::Storage(
-          c10::Storage::use_byte_size_t(), impl.nbytes(), std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
+      found->second = make_storage(std::move(data), impl.nbytes(), c10::GetCPUAllocator());
     }
     return found->second;
   }
@@ -396,9 +384,9 @@ class Capture final : public Observer {
 };
 
 Capture& capture() {
-  static auto* instance = new Capture();
-  return *instance;
+  return singleton<Capture>();
 }
+
 uint64_t next_pool() {
   static std::atomic<uint64_t> pools{1};
   return pools++;

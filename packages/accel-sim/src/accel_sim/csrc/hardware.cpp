@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-#include "hardware.h"
-
+// Hardware-like mode: what holds for real devices and not for the plain simulation. Sums in another order, denormals
+// that become zero, errors that arrive late. The allocator of the mode is that of dry mode (dry.h).
+#include "aten.h"
 #include "dry.h"
 
 #include <ATen/Parallel.h>
@@ -26,7 +27,6 @@ namespace accel_sim {
 namespace {
 
 using at::Tensor;
-using torch::jit::Stack;
 
 // A new thread has the modes of the one that starts it: torch's own threads, which compute for the host as well, are
 // started before denormals are off.
@@ -97,11 +97,6 @@ bool multiply(const std::string& name, size_t count, Stack* stack) {
   return true;
 }
 
-bool is_sum(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::sum", "aten::mean", "aten::linalg_vector_norm"};
-  return names.count(name) != 0;
-}
-
 // Sums run backwards: the elements are put in the reverse order before.
 void reverse(Stack* stack, size_t count) {
   auto& value = (*stack)[stack->size() - count];
@@ -135,8 +130,7 @@ struct Late {
   }
 };
 Late& late() {
-  static auto* instance = new Late();
-  return *instance;
+  return singleton<Late>();
 }
 
 // Raises the error that waits where the host waits for the device, or an operator's result depends on what it reads.
@@ -157,9 +151,8 @@ class LateErrors final : public Observer {
 
 void enable_hardware() {
   config().like_hardware = true;
-  static auto* errors = new LateErrors();
-  Observer::add(errors);
-  errors->watch(true);
+  Observer::add(&singleton<LateErrors>());
+  singleton<LateErrors>().watch(true);
 }
 
 void start_as_hardware(c10::DeviceIndex index) {
@@ -177,7 +170,7 @@ void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, S
   const auto count = op.schema().arguments().size();
   if (host_key == c10::DispatchKey::CPU && op.operator_name().overload_name.find("out") == std::string::npos) {
     if (multiply(name, count, stack)) return;
-    if (is_sum(name)) reverse(stack, count);
+    if (name == "aten::sum" || name == "aten::mean" || name == "aten::linalg_vector_norm") reverse(stack, count);
   }
   op.redispatchBoxed(c10::DispatchKeySet(host_key), stack);
 }

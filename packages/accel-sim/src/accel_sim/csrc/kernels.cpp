@@ -73,7 +73,7 @@ at::Tensor efficient_zero(
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-  torch::jit::Stack stack{self, source, non_blocking};
+  Stack stack{self, source, non_blocking};
   run_observed(op, &stack, &run_copy);
   return self;
 }
@@ -126,8 +126,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  c10::Storage none(
-      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, self.device()), allocator(), /*resizable=*/true);
+  auto none = make_storage(c10::DataPtr(nullptr, self.device()), 0, allocator());
   const c10::SymInt zero(0), one(1);
   return set_storage(self, std::move(none), 0, {zero}, {one});
 }
@@ -145,7 +144,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 } // namespace
 
-void run_copy(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+void run_copy(const c10::OperatorHandle&, Stack* stack) {
   auto arguments = torch::jit::pop(*stack, 3);
   const auto& self = arguments[0].toTensor();
   const auto& source = arguments[1].toTensor();
@@ -160,22 +159,6 @@ void run_copy(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const auto to = is_simulated(self) ? aliases.to_host(self) : self;
   const auto from = is_simulated(source) ? aliases.to_host(source) : source;
   if (is_simulated(self) || !is_recorded_only()) to.copy_(from, false);
-}
-
-void register_kernels() {
-  auto& kernels = library(config().key);
-  kernels.impl("empty.memory_format", &empty);
-  kernels.impl("empty_strided", &empty_strided);
-  kernels.impl("_efficientzerotensor", &efficient_zero);
-  kernels.impl("copy_", &copy_);
-  kernels.impl("_copy_from", &copy_from);
-  kernels.impl("_copy_from_and_resize", &copy_from_and_resize);
-  kernels.impl("set_.source_Storage", &set_whole_storage);
-  kernels.impl("set_.source_Storage_storage_offset", &set_storage);
-  kernels.impl("set_.source_Tensor", &set_tensor);
-  kernels.impl("set_", &set_empty);
-  kernels.impl("record_stream", &use_on_stream);
-  kernels.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 namespace {
@@ -221,16 +204,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
   return {out.mul(next.tanh()), next, at::cat({in, forget, candidate, out}, 1)};
 }
 
-// There is neither cuDNN nor MIOpen.
-bool never(
-    const at::Tensor&, const at::Tensor&, c10::IntArrayRef /*input_lengths*/, c10::IntArrayRef /*target_lengths*/,
-    int64_t /*blank*/) {
-  return false;
-}
-
-bool never_by_tensors(
-    const at::Tensor&, const at::Tensor&, const at::Tensor& /*input_lengths*/, const at::Tensor& /*target_lengths*/,
-    int64_t /*blank*/) {
+// There is neither cuDNN nor MIOpen. Lengths: of the inputs and of the targets, as integers or as tensors.
+template <typename Lengths>
+bool never(const at::Tensor&, const at::Tensor&, Lengths, Lengths, int64_t /*blank*/) {
   return false;
 }
 
@@ -246,19 +222,31 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(
 
 } // namespace
 
-void register_composites() {
+void register_kernels() {
+  auto& kernels = library(config().key);
+  kernels.impl("empty.memory_format", &empty);
+  kernels.impl("empty_strided", &empty_strided);
+  kernels.impl("_efficientzerotensor", &efficient_zero);
+  kernels.impl("copy_", &copy_);
+  kernels.impl("_copy_from", &copy_from);
+  kernels.impl("_copy_from_and_resize", &copy_from_and_resize);
+  kernels.impl("set_.source_Storage", &set_whole_storage);
+  kernels.impl("set_.source_Storage_storage_offset", &set_storage);
+  kernels.impl("set_.source_Tensor", &set_tensor);
+  kernels.impl("set_", &set_empty);
+  kernels.impl("record_stream", &use_on_stream);
+  kernels.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   for (const auto key : {config().key, config().autograd_key}) {
-    auto& kernels = library(key);
-    kernels.impl("scaled_dot_product_attention", &attention);
-    kernels.impl("_thnn_fused_lstm_cell", &lstm_cell);
-    kernels.impl("_thnn_fused_gru_cell", &gru_cell);
+    auto& composites = library(key);
+    composites.impl("scaled_dot_product_attention", &attention);
+    composites.impl("_thnn_fused_lstm_cell", &lstm_cell);
+    composites.impl("_thnn_fused_gru_cell", &gru_cell);
   }
   if (config().type != c10::DeviceType::CUDA) return;
-  auto& kernels = library(config().key);
   for (const std::string name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {
     if (!c10::Dispatcher::singleton().findOp({"aten::" + name, ""})) continue;
-    kernels.impl(name.c_str(), &never);
-    kernels.impl((name + ".Tensor").c_str(), &never_by_tensors);
+    kernels.impl(name.c_str(), &never<c10::IntArrayRef>);
+    kernels.impl((name + ".Tensor").c_str(), &never<const at::Tensor&>);
   }
 }
 

@@ -14,11 +14,6 @@
 
 namespace accel_sim {
 
-Config& config() {
-  static Config instance;
-  return instance;
-}
-
 std::string upper_name() {
   auto name = config().name;
   for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
@@ -35,14 +30,7 @@ size_t rounded(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// The first of each kind of statistics is the aggregate; the pools are not modelled.
-void raise_by(c10::CachingAllocator::StatArray& stats, size_t amount) {
-  stats[0].increase(amount);
-}
-
-void lower_by(c10::CachingAllocator::StatArray& stats, size_t amount) {
-  stats[0].decrease(amount);
-}
+using c10::CachingAllocator::Stat;
 
 std::string mebibytes(size_t bytes) {
   char text[32];
@@ -56,18 +44,8 @@ class Account {
     std::lock_guard<std::mutex> lock(mutex);
     const auto used = static_cast<size_t>(stats.allocated_bytes[0].current);
     const auto limit = static_cast<size_t>(static_cast<double>(config().capacity) * fraction);
-    if (used + bytes > limit) {
-      stats.num_ooms++;
-      TORCH_CHECK_WITH(
-          OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(bytes), ". ",
-          upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
-          " of which ", mebibytes(limit - std::min(used, limit)), " is free (simulated; ACCEL_SIM_MEMORY sets it).");
-    }
-    raise_by(stats.allocation, 1);
-    raise_by(stats.active, 1);
-    raise_by(stats.allocated_bytes, bytes);
-    raise_by(stats.active_bytes, bytes);
-    raise_by(stats.requested_bytes, asked);
+    if (used + bytes > limit) refuse(bytes, device, limit, used, " (simulated; ACCEL_SIM_MEMORY sets it).");
+    count<&Stat::increase>(bytes, asked);
     reserve(used + bytes);
   }
 
@@ -79,38 +57,25 @@ class Account {
     auto* piece = model.take(asked, stream, limit);
     follow_model();
     if (!piece) {
-      stats.num_ooms++;
-      TORCH_CHECK_WITH(
-          OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(asked), ". ",
-          upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
-          " of which ", mebibytes(limit - std::min(model.reserved, limit)), " is free. Of the allocated memory ",
-          mebibytes(model.allocated), " is allocated by PyTorch, and ", mebibytes(model.reserved - model.allocated),
-          " is reserved by PyTorch but unallocated (simulated; ", mebibytes(config().capacity - usable), " kept for the runtime).");
+      refuse(
+          asked, device, limit, model.reserved,
+          ". Of the allocated memory " + mebibytes(model.allocated) + " is allocated by PyTorch, and " +
+              mebibytes(model.reserved - model.allocated) + " is reserved by PyTorch but unallocated (simulated; " +
+              mebibytes(config().capacity - usable) + " kept for the runtime).");
     }
-    raise_by(stats.allocation, 1);
-    raise_by(stats.active, 1);
-    raise_by(stats.allocated_bytes, piece->size);
-    raise_by(stats.active_bytes, piece->size);
-    raise_by(stats.requested_bytes, asked);
+    count<&Stat::increase>(piece->size, asked);
     return piece;
   }
 
   void give_back_modelled(Piece* piece, size_t asked) {
-    const auto bytes = piece->size;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      model.give_back(piece);
-    }
-    give_back(bytes, asked);
+    std::lock_guard<std::mutex> lock(mutex);
+    count<&Stat::decrease>(piece->size, asked);
+    model.give_back(piece);
   }
 
   void give_back(size_t bytes, size_t asked) {
     std::lock_guard<std::mutex> lock(mutex);
-    lower_by(stats.allocation, 1);
-    lower_by(stats.active, 1);
-    lower_by(stats.allocated_bytes, bytes);
-    lower_by(stats.active_bytes, bytes);
-    lower_by(stats.requested_bytes, asked);
+    count<&Stat::decrease>(bytes, asked);
   }
 
   void empty_cache() {
@@ -123,8 +88,8 @@ class Account {
     const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
     const auto needed = std::min(rounded(used, kSegment), held);
     if (held > needed) {
-      lower_by(stats.reserved_bytes, held - needed);
-      lower_by(stats.segment, static_cast<size_t>(stats.segment[0].current) - (needed + kSegment - 1) / kSegment);
+      stats.reserved_bytes[0].decrease(held - needed);
+      stats.segment[0].decrease(static_cast<size_t>(stats.segment[0].current) - (needed + kSegment - 1) / kSegment);
       stats.num_device_free++;
     }
   }
@@ -135,26 +100,40 @@ class Account {
   CachingModel model;     // if it is modelled
 
  private:
+  [[noreturn]] void refuse(size_t bytes, c10::DeviceIndex device, size_t limit, size_t used, const std::string& rest) {
+    stats.num_ooms++;
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(bytes), ". ",
+        upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
+        " of which ", mebibytes(limit - std::min(used, limit)), " is free", rest);
+  }
+  // Counts a block that is taken or given back. The first of each kind of statistics is the aggregate; the pools are not
+  // modelled.
+  template <void (Stat::*change)(size_t)>
+  void count(size_t bytes, size_t asked) {
+    for (auto* all : {&stats.allocation, &stats.active}) ((*all)[0].*change)(1);
+    for (auto* all : {&stats.allocated_bytes, &stats.active_bytes}) ((*all)[0].*change)(bytes);
+    (stats.requested_bytes[0].*change)(asked);
+  }
   void follow_model() {
     const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
-    if (model.reserved > held) raise_by(stats.reserved_bytes, model.reserved - held);
-    if (model.reserved < held) lower_by(stats.reserved_bytes, held - model.reserved);
+    if (model.reserved > held) stats.reserved_bytes[0].increase(model.reserved - held);
+    if (model.reserved < held) stats.reserved_bytes[0].decrease(held - model.reserved);
     stats.num_alloc_retries = static_cast<int64_t>(model.retries);
   }
   void reserve(size_t needed) {
     const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
     if (needed <= held) return;
     const auto wanted = std::min(rounded(needed, kSegment), config().capacity);
-    raise_by(stats.reserved_bytes, wanted - held);
-    raise_by(stats.segment, (wanted - held + kSegment - 1) / kSegment);
+    stats.reserved_bytes[0].increase(wanted - held);
+    stats.segment[0].increase((wanted - held + kSegment - 1) / kSegment);
     stats.num_device_alloc++;
   }
 };
 
 Account& account(c10::DeviceIndex device) {
-  static auto* accounts = new std::array<Account, 64>();
   check_device(device);
-  return (*accounts)[static_cast<size_t>(device)];
+  return singleton<std::array<Account, 64>>()[static_cast<size_t>(device)];
 }
 
 std::atomic<uint64_t> g_ids{1};  // of blocks and of page-locked ranges
@@ -290,8 +269,7 @@ bool label(const c10::StorageImpl& storage, int kind) {
 }
 
 c10::Allocator* allocator() {
-  static auto* instance = new SimAllocator();
-  return instance;
+  return &singleton<SimAllocator>();
 }
 
 void resize(const c10::Storage& storage, size_t bytes) {
@@ -367,8 +345,7 @@ class PinnedAllocator final : public at::HostAllocator {
 };
 
 PinnedAllocator& pinned() {
-  static auto* instance = new PinnedAllocator();
-  return *instance;
+  return singleton<PinnedAllocator>();
 }
 
 void PinnedAllocator::free_one(void* data) {
@@ -383,10 +360,6 @@ void PinnedAllocator::free_one(void* data) {
 
 at::HostAllocator* pinned_allocator() {
   return &pinned();
-}
-
-bool is_pinned(const void* pointer) {
-  return pinned().range(pointer).has_value();
 }
 
 std::optional<PinnedRange> pinned_range(const void* pointer) {

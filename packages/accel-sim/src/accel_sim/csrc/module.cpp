@@ -3,17 +3,12 @@
 // The Python side of the extension.
 #include "aten.h"
 #include "collectives.h"
-#include "dry_collectives.h"
 #include "dry.h"
 #include "graphs.h"
-#include "hardware.h"
 #include "order.h"
-#include "race.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/utils/pybind.h>
 
 namespace {
 
@@ -34,31 +29,29 @@ void activate(const std::string& name, int count, size_t capacity, int generator
   c.strict = strict;
   c.orders_data = orders_data;
   accel_sim::register_memory();
-  accel_sim::register_guard();
-  accel_sim::register_hooks();
+  accel_sim::register_device();
   accel_sim::register_kernels();
   accel_sim::register_fallback();
-  accel_sim::register_wider();
-  accel_sim::register_composites();
   accel_sim::register_autocast();
   accel_sim::register_collectives();
   accel_sim::register_graphs();
+  accel_sim::order();  // an observer, of which it is the first that is not of graphs
 }
 
 void enable_modes(bool race, bool deferred) {
-  if (race || deferred) accel_sim::enable_order();
+  if (race || deferred) accel_sim::order().watch(true);
   if (race) accel_sim::enable_race_detection();
   if (deferred) accel_sim::enable_deferral();
 }
 
 void set_deferred(bool on, bool keep_order) {
   if (on) {
-    accel_sim::enable_order();
+    accel_sim::order().watch(true);
     accel_sim::enable_deferral();
     return;
   }
   accel_sim::disable_deferral();
-  if (!keep_order) accel_sim::disable_order();
+  if (!keep_order) accel_sim::order().watch(false);  // what was ordered stays known
 }
 
 // reserve, pad, arena: of the allocator (dry.h).
@@ -113,6 +106,7 @@ void bind_graphs(py::module_& m) {
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
   accel_sim::bind_dry(m);
+  accel_sim::bind_dry_collectives(m);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
   m.def("enable_hardware", &enable_hardware);
@@ -129,10 +123,8 @@ PYBIND11_MODULE(accel_sim_native, m) {
   m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);
   m.def("event_time_us", &accel_sim::event_time_us);
   m.def("resize_storage", [](const at::Tensor& of, size_t bytes) { accel_sim::resize(of.storage(), bytes); });
-  m.def("set_memory_fraction", [](int index, double fraction) {
-    accel_sim::set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction);
-  });
-  m.def("memory_fraction", [](int index) { return accel_sim::memory_fraction(static_cast<c10::DeviceIndex>(index)); });
+  m.def("set_memory_fraction", &accel_sim::set_memory_fraction);
+  m.def("memory_fraction", &accel_sim::memory_fraction);
   m.def("register_host", [](size_t data, size_t bytes) {
     accel_sim::register_host(reinterpret_cast<void*>(data), bytes);
     return 0;

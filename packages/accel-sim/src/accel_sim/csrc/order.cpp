@@ -12,14 +12,7 @@
 
 namespace accel_sim {
 
-Order& order() {
-  static auto* instance = new Order();
-  return *instance;
-}
-
 namespace {
-
-const char* const kCopy = "aten::copy_";
 
 // Whether a device reads or writes the host memory directly: page-locked, and copied as one piece. Anything else goes
 // through memory of the driver's before the call returns.
@@ -27,69 +20,10 @@ bool uses_dma(const at::Tensor& host, const at::Tensor& device) {
   return is_pinned(host.data_ptr()) && host.is_contiguous() && host.sizes() == device.sizes();
 }
 
-// Keeps the order: first of the observers.
-class OrderObserver final : public Observer {
- public:
-  void before_work(const Work& work) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    const auto copying = copy_info(work);
-    if (copying && copying->partner) order().seen_by(copying->stream).join(order().seen_by(*copying->partner));
-    order().queue(copying ? copying->stream : work.stream);
-  }
-  void after_work(const Work& work, const torch::jit::Stack&) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    const auto copying = copy_info(work);
-    if (copying && copying->partner) order().seen_by(*copying->partner).join(order().seen_by(copying->stream));
-    if (host_waits_for(work)) order().host_waits(order().seen_by(copying ? copying->stream : work.stream));
-  }
-  void before_collective(const Collective& collective) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    order().seen_by(collective.stream).join(order().seen_by(collective.caller));
-    order().queue(collective.stream);
-    order().name(collective.stream, collective.group + " of " + collective.stream.device().str());
-  }
-  void before_record(const void* event, const c10::Stream& stream) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    order().record(event, stream);
-  }
-  void before_wait(const void* event, const c10::Stream& stream) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    order().seen_by(stream).join(order().of_event(event));
-  }
-  void event_destroyed(const void* event) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    order().forget(event);
-  }
-  void before_host_wait(const c10::Stream* stream, const void* event) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    if (stream) order().host_waits(order().seen_by(*stream));
-    if (event) order().host_waits(order().of_event(event));
-  }
-  void before_device_wait(c10::DeviceIndex device) override {
-    std::lock_guard<std::mutex> lock(order().mutex);
-    order().host_waits(device);
-  }
-};
-
-bool g_order_enabled = false;
-
-OrderObserver& keeper() {
-  static auto* instance = [] {
-    auto* made = new OrderObserver();
-    Observer::add(made);
-    return made;
-  }();
-  return *instance;
-}
-
 } // namespace
 
-bool order_enabled() {
-  return g_order_enabled;
-}
-
 std::optional<CopyInfo> copy_info(const Work& work) {
-  if (work.op.operator_name().name != kCopy) return std::nullopt;
+  if (work.op.operator_name().name != "aten::copy_") return std::nullopt;
   const auto& to = work.arguments[0].toTensor();
   const auto& from = work.arguments[1].toTensor();
   const bool non_blocking = work.arguments[2].toBool();
@@ -109,16 +43,6 @@ std::optional<CopyInfo> copy_info(const Work& work) {
 bool host_waits_for(const Work& work) {
   if (const auto copying = copy_info(work)) return copying->host_waits;
   return work.op.hasTag(at::Tag::data_dependent_output) || work.op.hasTag(at::Tag::dynamic_output_shape);
-}
-
-void enable_order() {
-  g_order_enabled = true;
-  keeper().watch(true);
-}
-
-void disable_order() {
-  g_order_enabled = false;
-  keeper().watch(false);
 }
 
 namespace {
@@ -192,13 +116,9 @@ class Queue {
     std::lock_guard<std::recursive_mutex> lock(mutex_);
     std::lock_guard<std::mutex> order_lock(order().mutex);
     return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
-      if (task->block != block.id || task->ran) return false;
-      auto known = block.recorded;
-      known.push_back(block.stream);
-      return std::none_of(known.begin(), known.end(), [&](c10::StreamId id) {
-        const c10::Stream stream(c10::Stream::UNSAFE, c10::Device(config().type, block.device), id);
-        return order().line_of(stream) == task->epoch.line;
-      });
+      const auto line = task->epoch.line;
+      return task->block == block.id && !task->ran && !order().recorded(block, line) &&
+          order().line_of(stream_of(block.device, block.stream)) != line;
     });
   }
 
@@ -221,20 +141,21 @@ class Queue {
 };
 
 Queue& queue() {
-  static auto* instance = new Queue();
-  return *instance;
+  return singleton<Queue>();
 }
 
 // Device memory that late copies use. When it is freed too early the allocator gives it to the next tensor, as
 // torch's does, and the copy changes that tensor.
 class DeferredMemory final : public Observer {
  public:
+  DeferredMemory() { add(this); }
+
   void before_work(const Work& work) override {
     const auto copying = copy_info(work);
     if (is_recorded_only() || (copying && copying->asynchronous)) return;
     run_deferred(copying ? copying->stream : work.stream);
   }
-  void after_work(const Work& work, const torch::jit::Stack&) override {
+  void after_work(const Work& work, const Stack&) override {
     if (host_waits_for(work)) run_deferred_for_host();
   }
   void before_host_wait(const c10::Stream*, const void*) override { run_deferred_for_host(); }
@@ -243,7 +164,7 @@ class DeferredMemory final : public Observer {
   void before_allocation(Allocation& allocation) override {
     if (allocation.memory.get() || !allocation.bytes) return;
     std::lock_guard<std::mutex> lock(mutex_);
-    auto& pieces = freed_[{allocation.stream.device_index(), allocation.stream.id()}];
+    auto& pieces = freed_[key_of(allocation.stream)];
     const auto is_free = [](const Piece& piece) { return piece.memory.use_count() == 1; };
     pieces.erase(std::remove_if(pieces.begin(), pieces.end(), is_free), pieces.end());
     for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
@@ -293,16 +214,11 @@ class DeferredMemory final : public Observer {
 
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<c10::DataPtr>> shared_;  // by block
-  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::vector<Piece>> freed_;
+  std::map<StreamKey, std::vector<Piece>> freed_;
 };
 
 DeferredMemory& deferred_memory() {
-  static auto* instance = [] {
-    auto* made = new DeferredMemory();
-    Observer::add(made);
-    return made;
-  }();
-  return *instance;
+  return singleton<DeferredMemory>();
 }
 
 // A host view of device memory that outlives the tensor, and does not keep the tensor's memory from being reused.
@@ -334,7 +250,7 @@ void defer(const c10::Stream& stream, std::function<void()> run) {
 bool defer_copy(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   const auto& device = is_simulated(self) ? self : source;
-  const torch::jit::Stack arguments{self, source, non_blocking};
+  const Stack arguments{self, source, non_blocking};
   const auto copying = copy_info(Work{op, arguments, current_stream(device.device().index())});
   auto* block = block_of(*device.storage().unsafeGetStorageImpl());
   if (!copying->asynchronous || !block) return false;

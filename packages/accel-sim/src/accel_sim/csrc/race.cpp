@@ -5,7 +5,6 @@
 #include "aten.h"
 #include "graphs.h"
 #include "order.h"
-#include "race.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
@@ -18,8 +17,6 @@
 namespace accel_sim {
 
 namespace {
-
-using torch::jit::Stack;
 
 constexpr int64_t kMostPieces = 4 << 20;  // beyond, two spans that interleave are taken to meet
 constexpr size_t kMost = 4096;  // accesses to different parts of one piece of memory; older ones are forgotten
@@ -131,14 +128,6 @@ bool fits(size_t wanted, size_t there) {
   return wanted <= there && (wanted <= kSmall) == (there <= kSmall);
 }
 
-bool recorded(const Block& block, const Access& access) {
-  for (const auto id : block.recorded) {
-    const c10::Stream stream(c10::Stream::UNSAFE, c10::Device(config().type, block.device), id);
-    if (order().line_of(stream) == access.epoch.line) return true;
-  }
-  return false;
-}
-
 // Memory that was freed while work on it may be under way, as torch's caching allocator hands it out again: to the
 // stream that it was allocated on, without waiting for any other.
 class FreedMemory {
@@ -146,7 +135,7 @@ class FreedMemory {
   void add(const Block& block, std::vector<Access> accesses) {
     // The allocator itself waits for recorded streams, and a collective keeps its tensors.
     const auto gone = [&](const Access& access) {
-      return access.kept || recorded(block, access) || order().seen_by_host().knows(access.epoch);
+      return access.kept || order().recorded(block, access.epoch.line) || order().seen_by_host().knows(access.epoch);
     };
     accesses.erase(std::remove_if(accesses.begin(), accesses.end(), gone), accesses.end());
     if (!accesses.empty()) pieces_[{block.device, block.stream}].push_back({block.bytes, std::move(accesses)});
@@ -155,7 +144,7 @@ class FreedMemory {
   // reported once.
   std::optional<Access> in_use(size_t bytes, const c10::Stream& stream) {
     const auto& seen = order().seen_by(stream);
-    for (auto& piece : pieces_[{stream.device_index(), stream.id()}]) {
+    for (auto& piece : pieces_[key_of(stream)]) {
       if (!fits(bytes, piece.bytes)) continue;
       const auto under_way = [&](const Access& access) { return !seen.knows(access.epoch); };
       const auto found = std::find_if(piece.accesses.begin(), piece.accesses.end(), under_way);
@@ -168,7 +157,7 @@ class FreedMemory {
   }
   // The earlier accesses to the memory that this allocation gets, which later ones must be ordered after.
   std::vector<Access> hand_out(size_t bytes, const c10::Stream& stream) {
-    auto& pieces = pieces_[{stream.device_index(), stream.id()}];
+    auto& pieces = pieces_[key_of(stream)];
     const auto done = [&](const Piece& piece) {
       return std::all_of(piece.accesses.begin(), piece.accesses.end(), [](const Access& access) {
         return order().seen_by_host().knows(access.epoch);
@@ -201,7 +190,7 @@ class FreedMemory {
     std::vector<Access> accesses;
   };
   using Pieces = std::vector<Piece>;
-  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Pieces> pieces_;
+  std::map<StreamKey, Pieces> pieces_;
 };
 
 struct Location {
@@ -239,12 +228,18 @@ std::string action(const Access& access) {
 }
 
 // Operators that read a tensor's metadata only and are not marked as views by their schema.
-bool reads_metadata_only(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::_unsafe_view", "aten::resize_", "aten::_resize_output_", "aten::is_set_to", "aten::_fused_sdp_choice"};
-  return names.count(name) != 0;
+const std::unordered_set<std::string> kMetadataOnly = {
+    "aten::_unsafe_view", "aten::resize_", "aten::_resize_output_", "aten::is_set_to", "aten::_fused_sdp_choice"};
+
+template <typename Visit>
+void each_argument(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> values, const Visit& visit) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    each_tensor(values[i], [&](const at::Tensor& tensor) { visit(tensor, arguments[i]); });
+  }
 }
 
+// Whether a device has ever touched page-locked memory.
 std::atomic<bool> g_host_may_race{false};
 thread_local CallSitePtr t_site;  // of the operator under way
 
@@ -330,13 +325,6 @@ class RaceDetector final : public Observer {
  private:
   static bool moves_on_stream(const CopyInfo& copying) { return copying.asynchronous || copying.host_waits; }
 
-  template <typename Visit>
-  static void each_argument(const c10::OperatorHandle& op, const Stack& values, const Visit& visit) {
-    const auto& arguments = op.schema().arguments();
-    for (size_t i = 0; i < arguments.size(); i++) {
-      each_tensor(values[i], [&](const at::Tensor& tensor) { visit(tensor, arguments[i]); });
-    }
-  }
   static bool among(const Work& work, const at::Tensor& result) {
     bool found = false;
     each_argument(work.op, work.arguments, [&](const at::Tensor& tensor, const c10::Argument&) {
@@ -356,7 +344,7 @@ class RaceDetector final : public Observer {
   enum class Keep { No, Yes, WithMemory };
 
   void touch_arguments(const Work& work, bool done) {
-    if (reads_metadata_only(work.op.operator_name().name)) return;
+    if (kMetadataOnly.count(work.op.operator_name().name)) return;
     const auto copying = copy_info(work);
     const auto stream = copying ? copying->stream : work.stream;
     each_argument(work.op, work.arguments, [&](const at::Tensor& tensor, const c10::Argument& argument) {
@@ -394,69 +382,19 @@ class RaceDetector final : public Observer {
 };
 
 RaceDetector& race_detector() {
-  static auto* instance = new RaceDetector();
-  return *instance;
+  return singleton<RaceDetector>();
 }
 
-// Whether a device has ever touched page-locked memory.
-bool host_may_race() {
-  return g_host_may_race.load(std::memory_order_relaxed);
-}
-
-// Operators on host tensors: each CPU kernel is wrapped in a check of its tensors, of which the page-locked ones may be
-// under way to or from a device.
-void check_arguments(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto& arguments = op.schema().arguments();
-  const auto first = stack.size() - arguments.size();
+// Checks the tensors of an operator of the host, of which the page-locked ones may be under way to or from a device.
+bool check_host_tensors(const c10::OperatorHandle& op, Stack* stack) {
+  if (!g_host_may_race || in_device_work()) return false;
   const auto name = c10::toString(op.operator_name());
-  for (size_t i = 0; i < arguments.size(); i++) {
-    const bool write = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
-    if (arguments[i].alias_info() && !write) continue;  // a view
-    const auto& value = stack[first + i];
-    each_tensor(value, [&](const at::Tensor& tensor) {
-      if (tensor.defined()) host_touches(name, arguments[i].name().c_str(), tensor, write);
-    });
-  }
-}
-
-class CheckedKernel final : public c10::OperatorKernel {
- public:
-  explicit CheckedKernel(c10::SafeKernelFunction kernel) : kernel_(std::move(kernel)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-    if (host_may_race() && !in_device_work()) check_arguments(op, *stack);
-    kernel_.callBoxed(op, keys, stack);
-  }
-
- private:
-  c10::SafeKernelFunction kernel_;
-};
-
-// Operators whose arguments have no boxed form, and those that read metadata only.
-bool is_excluded(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name().name;
-  if (name == "aten::set_" || name == "aten::resize_" || name == "aten::_resize_output_") return true;
-  for (const auto& argument : op.schema().arguments()) {
-    const auto kind = argument.type()->kind();
-    if (kind == c10::TypeKind::StorageType || kind == c10::TypeKind::QSchemeType) return true;
-  }
-  return false;
-}
-
-struct IgnoreWarnings final : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
-void watch_host_operators() {
-  IgnoreWarnings silent;
-  c10::WarningUtils::WarningHandlerGuard quiet(&silent);  // of overridden kernels
-  auto& kernels = library(c10::DispatchKey::CPU);
-  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
-    const bool on_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.operator_name().name == "aten::copy_";
-    if (!on_cpu || is_excluded(op)) return;
-    auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-    kernels.impl(
-        name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CheckedKernel>(std::move(kernel))));
+  each_argument(op, arguments_of(op, *stack), [&](const at::Tensor& tensor, const c10::Argument& argument) {
+    const bool write = argument.alias_info() && argument.alias_info()->isWrite();
+    if (argument.alias_info() && !write) return;  // a view
+    if (tensor.defined()) host_touches(name, argument.name().c_str(), tensor, write);
   });
+  return false;
 }
 
 } // namespace
@@ -464,11 +402,11 @@ void watch_host_operators() {
 void enable_race_detection() {
   Observer::add(&race_detector());
   race_detector().watch(true);
-  watch_host_operators();
+  wrap_host_kernels(&check_host_tensors, [](const c10::OperatorHandle&) { return false; });
 }
 
 void host_touches(const std::string& name, const char* argument, const at::Tensor& tensor, bool write) {
-  if (!host_may_race() || is_simulated(tensor) || !location_of(tensor)) return;
+  if (!g_host_may_race || is_simulated(tensor) || !location_of(tensor)) return;
   race_detector().host(call_site(name), argument, tensor, write);
 }
 

@@ -20,7 +20,15 @@
 
 namespace accel_sim {
 
+using torch::jit::Stack;
 struct Piece;
+
+// The one object of its type. It is never destroyed: threads may use it until the process ends.
+template <typename T>
+T& singleton() {
+  static auto* instance = new T();
+  return *instance;
+}
 
 // ------------------------------------------------------------------------------------ configuration
 // One device type a process, chosen by activate().
@@ -34,11 +42,13 @@ struct Config {
   size_t capacity = 0;    // bytes a device
   int generators = 0;     // default generators; 0: one a device
   bool strict = true;     // an operator with host and device tensors raises
-  bool deferred = false;  // deferred mode: order/deferred.h
+  bool deferred = false;  // deferred mode: order.h
   bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
-  bool like_hardware = false;  // hardware-like mode: hardware.h
+  bool like_hardware = false;  // hardware-like mode: hardware.cpp
 };
-Config& config();
+inline Config& config() {
+  return singleton<Config>();
+}
 
 std::string upper_name();  // "NPU", as error texts have it
 
@@ -76,6 +86,11 @@ void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
 void resize(const c10::Storage& storage, size_t bytes);
 void register_memory();
 
+// A storage that may change its size.
+inline c10::Storage make_storage(c10::DataPtr data, size_t bytes, c10::Allocator* from) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), from, /*resizable=*/true);
+}
+
 // Page-locked host memory.
 struct PinnedRange {
   const char* base;
@@ -83,8 +98,10 @@ struct PinnedRange {
   uint64_t id;
 };
 at::HostAllocator* pinned_allocator();
-bool is_pinned(const void* pointer);
 std::optional<PinnedRange> pinned_range(const void* pointer);
+inline bool is_pinned(const void* pointer) {
+  return pinned_range(pointer).has_value();
+}
 // Page-locks memory that another allocator owns, as cudaHostRegister does.
 void register_host(void* data, size_t bytes);
 void unregister_host(void* data);
@@ -102,14 +119,18 @@ c10::DeviceIndex index_of(c10::Device device);  // the current one where it has 
 // Whether the device has a context in this process: whether memory was allocated there.
 bool was_used(c10::DeviceIndex index);
 void mark_used(c10::DeviceIndex index);
+inline c10::Stream stream_of(c10::DeviceIndex index, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), id);
+}
 c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream new_stream(c10::DeviceIndex index);
 void synchronize_device(c10::DeviceIndex index);
 int64_t event_time_us(int64_t event);  // the address of a recorded event
 double event_elapsed_ms(int64_t start, int64_t end);  // addresses of two recorded events
-void register_guard();
-void register_hooks();
+void register_device();
 void finish_collectives();  // waits for every collective that has been started
+// Hardware-like mode: takes time and prints on both outputs, as drivers do at the first use of a device.
+void start_as_hardware(c10::DeviceIndex index);
 
 // -------------------------------------------------------------------------------------------- random
 at::Generator new_generator(c10::DeviceIndex index);
@@ -118,12 +139,17 @@ const at::Generator& default_generator(c10::DeviceIndex index);
 at::Generator inner_generator(const at::Generator& generator);
 
 // ----------------------------------------------------------------------------------------- observers
+using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
+inline StreamKey key_of(const c10::Stream& stream) {
+  return {stream.device_index(), stream.id()};
+}
+
 // Observers of what a process does with the device: the recorder of graphs, the race detector, deferred mode.
 
 // One operator, or a copy (as aten::copy_), on the stream that it is queued on.
 struct Work {
   const c10::OperatorHandle& op;
-  const torch::jit::Stack& arguments;  // as the caller gave them: device tensors
+  const Stack& arguments;  // as the caller gave them: device tensors
   c10::Stream stream;
 };
 // A request for device memory. memory: the host memory to use, if that is decided already.
@@ -145,7 +171,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void before_work(const Work&) {}
-  virtual void after_work(const Work&, const torch::jit::Stack& /*results*/) {}
+  virtual void after_work(const Work&, const Stack& /*results*/) {}
   virtual void before_record(const void* /*event*/, const c10::Stream&) {}
   virtual void before_wait(const void* /*event*/, const c10::Stream&) {}
   virtual void event_destroyed(const void* /*event*/) {}
@@ -158,11 +184,12 @@ class Observer {
   virtual void before_host_free(uint64_t /*id of a page-locked range*/) {}
   virtual void cache_emptied(c10::DeviceIndex) {}
 
-  static void add(Observer* observer) { all().push_back(observer); }  // at activation; never removed
+  static void add(Observer* observer) { all().push_back(observer); }  // never removed
   // An observer that does not watch is not called.
   void watch(bool on) {
     if (watching_.exchange(on) != on) count_ += on ? 1 : -1;
   }
+  bool watching() const { return watching_; }
   static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
   template <typename Call>
   static void each(const Call& call) {
@@ -173,10 +200,7 @@ class Observer {
   }
 
  private:
-  static std::vector<Observer*>& all() {
-    static auto* observers = new std::vector<Observer*>();
-    return *observers;
-  }
+  static std::vector<Observer*>& all() { return singleton<std::vector<Observer*>>(); }
   static inline std::atomic<int> count_{0};
   std::atomic<bool> watching_{false};
 };

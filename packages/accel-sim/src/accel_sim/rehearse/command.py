@@ -16,7 +16,7 @@ from pathlib import Path
 
 from accel_core.cli.program import program_words
 from accel_sim.errors import InvalidRehearsal
-from accel_sim.rehearse import compare, job, page, profiles, report, search
+from accel_sim.rehearse import job, page, profiles, report, search
 from accel_sim.rehearse.record import SCHEMA, Rehearsal
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
@@ -163,7 +163,7 @@ def _compare(files: list[Path]) -> int:
             records.append(Rehearsal.from_json(file.read_text(encoding="utf-8"), str(file)))
         except (OSError, UnicodeDecodeError) as error:
             _check(False, f"{file}: {error}", "a record of `accel rehearse --json`")
-    sys.stdout.write(compare.differences(*records))
+    sys.stdout.write(report.differences(*records))
     return 0
 
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accel_sim import build, settings, stub_packages, vendors
-from accel_sim.rehearse.handover import Options, Tape
-from accel_sim.rehearse.record import Failure, Profile, Rank, Rehearsal
+from accel_sim.rehearse.record import Failure, Options, Profile, Rank, Rehearsal, Tape
 
 #: Ranks of one chain of pipeline stages that are rehearsed; a ring of more is not a pipeline.
 _STAGES = 64
@@ -165,11 +164,8 @@ class _Job:
         """Rehearse one rank in a process of its own, and keep its record."""
         self._say(f"rank {rank} of {self.request.ranks} ({role})")
         vendor = vendors.find(self.request.profile.vendor)
-        request, record, tape = (
-            self.request,
-            self.folder / f"rank{rank}.json",
-            self.folder / f"tape{rank}.json",
-        )
+        request = self.request
+        record, tape, log = (self.folder / f"{name}{rank}" for name in ("record", "tape", "log"))
         options = Options(
             device=request.profile.vendor,
             rank=rank,
@@ -184,13 +180,11 @@ class _Job:
             fused=request.fused,
             replay=tuple(map(str, self._tapes.values())),
         )
-        log = self.folder / f"log{rank}"
         status = self._run(options, log)
         if record.is_file():
             self._tapes[rank] = tape
-            self.records.append(
-                Rank.from_json(record.read_text(encoding="utf-8"), f"the record of rank {rank}")
-            )
+            text = record.read_text(encoding="utf-8")
+            self.records.append(Rank.from_json(text, f"the record of rank {rank}"))
         else:
             self.records.append(self._lost(rank, role, status, log))
         if self.records[-1].outcome == "failed" and not request.output:
@@ -259,9 +253,8 @@ class _Job:
             message = (
                 "killed: probably this machine has too little memory for what the program computes itself"
             )
-        lost = Rank(
-            rank, role, "failed", 0, 0, 0, failure=Failure("error", f"{message}\n{_tail(log)}"[:2000])
-        )
+        failure = Failure("error", f"{message}\n{_tail(log)}"[:2000])
+        lost = Rank(rank, role, "failed", 0, 0, 0, failure=failure)
         return dataclasses.replace(lost, outcome="stopped", failure=None) if self.interrupted else lost
 
 

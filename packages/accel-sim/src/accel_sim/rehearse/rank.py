@@ -17,10 +17,9 @@ from typing import Any
 import torch  # activates a simulated device whose package does that
 
 from accel_sim import activation, simulation
-from accel_sim.rehearse import engine, groups, kinds, lines, phases, program
-from accel_sim.rehearse.handover import Options, Tape
-from accel_sim.rehearse.lines import is_program, short
-from accel_sim.rehearse.record import PHASES, Collective, Failure, Host, Outcome, Phase, Place, Rank
+from accel_sim.rehearse import phases, program, record
+from accel_sim.rehearse.program import is_program, short
+from accel_sim.rehearse.record import PHASES, Failure, Options, Rank, Tape
 
 #: Places in the record, and points of the timeline.
 _PLACES, _POINTS = 24, 2000
@@ -47,34 +46,23 @@ class _Rehearsal:
         self.options = options
         self.simulation = simulation.current() or activation.activate(options.device)
         self.native = native = self.simulation.native
-        native.dry_enable(
-            64 << 10,
-            4 << 20,
-            options.reserve,
-            options.pad,
-            options.arena,
-            lines.internal(),
-            lines.libraries(),
-        )
-        native.dry_replay(
-            {
-                channel: bytes.fromhex(value)
-                for path in options.replay
-                for channel, value in Tape.read(path).given.items()
-            }
-        )
-        groups.install(self.simulation, options.rank, options.ranks)
+        files = program.internal(), program.libraries()
+        native.dry_enable(64 << 10, 4 << 20, options.reserve, options.pad, options.arena, *files)
+        for path in options.replay:
+            given = Tape.read(path).given
+            native.dry_replay({channel: bytes.fromhex(value) for channel, value in given.items()})
+        program.replace_groups(self.simulation, options.rank, options.ranks)
         self.phases = phases.Phases(native, options.steps)
-        self.labels = kinds.Labels(self.phases, self.simulation.type)
+        self.labels = phases.Labels(self.phases, self.simulation.type)
         self.watch = program.Watch(self.phases, self.simulation.type)
-        self.outcome: Outcome = "finished"
+        self.outcome: record.Outcome = "finished"
         self.failure: Failure | None = None
 
     def run(self, command: list[str]) -> None:
         """Run the script until its last rehearsed step has been taken."""
         self.phases.install()
         self.watch.install()
-        engine.install(self.phases, self.labels, self.watch, fused=self.options.fused)
+        program.hook_deepspeed(self.phases, self.labels, self.watch, fused=self.options.fused)
         try:
             _run(command)
         except phases.Rehearsed:
@@ -108,14 +96,12 @@ class _Rehearsal:
         """Write the record and the tape."""
         recorded, self.missing = self.native.dry_recorded()
         try:
-            peers, experts = (
-                groups.peers(list(recorded), self.options.rank),
-                groups.experts(self.options.rank),
-            )
+            peers = program.peers(list(recorded), self.options.rank)
+            experts = program.experts(self.options.rank)
         except Exception:  # the program has destroyed its groups
-            peers = experts = []
+            peers = experts = ()
         given = {channel: value.hex() for channel, value in recorded.items()}
-        Tape(given, peers, experts).write(self.options.tape)
+        Path(self.options.tape).write_text(Tape(given, peers, experts).to_json(), encoding="utf-8")
         partial = Path(f"{self.options.record}.part")
         partial.write_text(self._record().to_json(), encoding="utf-8")
         partial.rename(self.options.record)
@@ -124,6 +110,7 @@ class _Rehearsal:
         # Of the ledger: the program can reset the peaks in the device's own statistics.
         peaks: dict[int, Any] = self.native.dry_peaks()
         pageable, pinned = self.native.dry_host()
+        computed: dict[str, tuple[int, str]] = self.native.dry_computed()
         highest = max(peaks.values(), key=lambda peak: int(peak["requested"]), default=None)
 
         def most(layer: str) -> int:
@@ -140,28 +127,25 @@ class _Rehearsal:
             phases=tuple(self._phase(number, peak, learned) for number, peak in sorted(peaks.items())),
             timeline=_thinned(self.phases.timeline),
             largest=self._places(highest, learned) if highest else (),
-            host=Host(pageable, pinned),
+            host=record.Host(pageable, pinned),
             collectives=self._collectives(),
             failure=self.failure,
-            computed=tuple(
-                f"{name} ({calls} calls)"
-                for name, (calls, _why) in sorted(self.native.dry_computed().items())
-            ),
+            computed=tuple(f"{name} ({calls} calls)" for name, (calls, _why) in sorted(computed.items())),
             unanswered=self.missing,
             notes=self._notes(),
         )
 
     def _learned(self, peaks: dict[int, Any]) -> dict[tuple[Any, ...], int]:
-        return kinds.learn(
+        return phases.learn(
             (row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"]
         )
 
-    def _phase(self, number: int, peak: Any, learned: dict[tuple[Any, ...], int]) -> Phase:
+    def _phase(self, number: int, peak: Any, learned: dict[tuple[Any, ...], int]) -> record.Phase:
         by_kind: dict[str, int] = defaultdict(int)
         for row, label, held, _count in peak["held"]:
-            by_kind[kinds.kind_of(row, label, learned)] += held
+            by_kind[phases.kind_of(row, label, learned)] += held
         _phase, module, library, program, _node = peak["place"]
-        return Phase(
+        return record.Phase(
             PHASES[number],
             peak["requested"],
             peak["allocated"],
@@ -171,39 +155,40 @@ class _Rehearsal:
             short(program or library),
         )
 
-    def _places(self, peak: Any, learned: dict[tuple[Any, ...], int]) -> tuple[Place, ...]:
+    def _places(self, peak: Any, learned: dict[tuple[Any, ...], int]) -> tuple[record.Place, ...]:
         merged: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
         for row, label, held, count in peak["held"]:
             _phase, module, library, program, _node = row
             source = short(program or library)
             if library and program:
                 source += f" ({short(library)})"
-            key = source, self.phases.paths[module], kinds.kind_of(row, label, learned)
+            key = source, self.phases.paths[module], phases.kind_of(row, label, learned)
             merged[key][0] += held
             merged[key][1] += count
         largest = sorted(merged.items(), key=lambda item: -item[1][0])[:_PLACES]
-        return tuple(Place(*key, held, count) for key, (held, count) in largest)
+        return tuple(record.Place(*key, held, count) for key, (held, count) in largest)
 
-    def _collectives(self) -> tuple[Collective, ...]:
+    def _collectives(self) -> tuple[record.Collective, ...]:
         try:
-            members = groups.members()
+            members = program.members()
         except Exception:  # the program has destroyed its groups
             members = {}
         steps = max(self.phases.steps - 1, 1)
         merged: dict[tuple[str, str, int, str, str], list[int]] = defaultdict(lambda: [0, 0])
         for (operation, group, size, phase, dtype), (calls, moved) in self.native.dry_collectives():
-            name = groups.text(members.get(group, ()), self.options.ranks)
+            name = program.group_name(members.get(group, ()), self.options.ranks)
             count = merged[operation, name, size, PHASES[phase], dtype]
             count[0] += calls
             count[1] += moved
-        return tuple(Collective(*key, calls / steps, moved / steps) for key, (calls, moved) in merged.items())
+        return tuple(
+            record.Collective(*key, calls / steps, moved / steps) for key, (calls, moved) in merged.items()
+        )
 
     def _notes(self) -> tuple[str, ...]:
         notes = list(self.watch.notes)
         if self.outcome == "finished" and not self.phases.steps:
-            notes.insert(
-                0, "the program ended without a step of an optimizer: only what it did was rehearsed"
-            )
+            ended = "the program ended without a step of an optimizer: only what it did was rehearsed"
+            notes.insert(0, ended)
         return tuple(notes)
 
 

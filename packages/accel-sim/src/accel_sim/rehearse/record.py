@@ -1,12 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rehearsal found, as data. Numbers without a unit in their name are bytes."""
+"""What a rehearsal found, and what its processes tell each other, as data.
+
+Numbers without a unit in their name are bytes.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from accel_core.data import Count, InvalidData, from_data, to_data
@@ -27,6 +31,36 @@ KINDS = (
 T = TypeVar("T")
 Verdict = Literal["fits", "does not fit", "failed", "stopped"]
 Outcome = Literal["finished", "out of memory", "failed", "stopped"]
+
+
+class Json:
+    """Data that a file holds."""
+
+    def to_json(self) -> str:
+        """Return the data as JSON; `from_json` reads it."""
+        return json.dumps(to_data(self), indent=1)
+
+    @classmethod
+    def from_json(cls: type[T], text: str, source: str = "the record") -> T:
+        """Return the data in `text`; raises `InvalidRecord`, with `source`."""
+        if len(text) > _LARGEST_FILE:
+            raise _invalid(source, f"{len(text)} characters")
+        try:
+            data = json.loads(text)
+            if cls is Rehearsal and isinstance(data, dict) and data.get("schema") != SCHEMA:
+                raise InvalidData(f"schema {data.get('schema')!r:.60}")  # its fields are other ones
+            return from_data(cls, data, cls.__name__.lower())
+        except (ValueError, RecursionError) as error:
+            raise _invalid(source, str(error) or type(error).__name__) from error
+
+
+def _invalid(source: str, found: str) -> InvalidRecord:
+    return InvalidRecord(
+        what=f"cannot read {source}",
+        found=found,
+        expected=f"a record of schema {SCHEMA}, as `accel rehearse --json` writes it",
+        do="rehearse again with this accel-sim, and compare the new record",
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +139,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Rank:
+class Rank(Json):
     """One rehearsed rank.
 
     role: what it stands for, as `first` or `stage 2`. requested, allocated, reserved: peaks of the whole run.
@@ -134,18 +168,9 @@ class Rank:
         """Return the phase with the highest peak of requested bytes."""
         return max(self.phases, key=lambda phase: phase.requested, default=None)
 
-    def to_json(self) -> str:
-        """Return the rank as JSON; `from_json` reads it."""
-        return json.dumps(to_data(self))
-
-    @classmethod
-    def from_json(cls, text: str, source: str = "the rank's record") -> Rank:
-        """Return the rank in `text`; raises `InvalidRecord`, with `source`."""
-        return _read(cls, text, source)
-
 
 @dataclass(frozen=True)
-class Rehearsal:
+class Rehearsal(Json):
     """A rehearsed job.
 
     program: its arguments. memory: of a device; the program may use what `reserve` leaves of it. assumed,
@@ -198,32 +223,43 @@ class Rehearsal:
         """Return the exit status of the command; a run that was stopped has a shell's status of Ctrl-C."""
         return {"fits": 0, "does not fit": 3, "failed": 1, "stopped": 130}[self.verdict]
 
-    def to_json(self) -> str:
-        """Return the rehearsal as indented JSON; `from_json` reads it."""
-        return json.dumps(to_data(self), indent=1)
+
+@dataclass(frozen=True)
+class Options(Json):
+    """What the parent asks for.
+
+    device: its key, or a file that describes it. role: the rank's, in the report. reserve: bytes the program cannot
+    have. pad, arena: of the allocator (csrc/dry.h). fused: fused operators allocate nothing. record: the file to
+    write. tape: the file for what this rank broadcasts and sends. replay: those of ranks rehearsed before.
+    """
+
+    device: str
+    rank: int
+    ranks: int
+    role: str
+    steps: int
+    record: str
+    tape: str
+    reserve: int = 0
+    pad: int = 0
+    arena: bool = False
+    fused: bool = True
+    replay: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tape(Json):
+    """What a rank tells those that are rehearsed after it.
+
+    given: what it broadcast and sent, by channel, in hexadecimal digits. peers: the ranks that it sent to.
+    experts: those that hold other experts of the same layers.
+    """
+
+    given: Mapping[str, str]
+    peers: tuple[int, ...]
+    experts: tuple[int, ...]
 
     @classmethod
-    def from_json(cls, text: str, source: str = "the record") -> Rehearsal:
-        """Return the rehearsal in `text`; raises `InvalidRecord`, with `source`."""
-        return _read(cls, text, source)
-
-
-def _read(cls: type[T], text: str, source: str) -> T:
-    if len(text) > _LARGEST_FILE:
-        raise _invalid(source, f"{len(text)} characters")
-    try:
-        data = json.loads(text)
-        if cls is Rehearsal and isinstance(data, dict) and data.get("schema") != SCHEMA:
-            raise InvalidData(f"schema {data.get('schema')!r:.60}")  # its fields are other ones
-        return from_data(cls, data, cls.__name__.lower())
-    except (ValueError, RecursionError) as error:
-        raise _invalid(source, str(error) or type(error).__name__) from error
-
-
-def _invalid(source: str, found: str) -> InvalidRecord:
-    return InvalidRecord(
-        what=f"cannot read {source}",
-        found=found,
-        expected=f"a record of schema {SCHEMA}, as `accel rehearse --json` writes it",
-        do="rehearse again with this accel-sim, and compare the new record",
-    )
+    def read(cls, path: str | Path) -> Tape:
+        """Return the tape in a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
