@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from accel_sim import simulation, surface, vendor_module
+from accel_sim import simulation, surface
 from accel_sim.errors import NotSimulated
 
 NAMES = ("device", "device_id", "device_name", "peer", "peer_device", "peer_device_id")
@@ -24,7 +24,7 @@ def _calls(active: simulation.Simulation) -> dict[str, tuple[Any, list[str], str
     """Return each function with the names of its parameters and of the one to try."""
     found = {}
     for name, entry in surface.load(active.vendor.surface).children(active.vendor.module).items():
-        real = vendor_module.read_signature(entry)
+        real = surface.read_signature(entry)
         if real is None or name not in active.simulated or not hasattr(active.module, name):
             continue
         positional = [p for p in real.parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]

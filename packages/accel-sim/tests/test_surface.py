@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from accel_sim import surface, vendor_module, vendors
+from accel_sim import surface, vendors
 from accel_sim.surface import Name
 
 OWN_MODULE = [vendor for vendor in vendors.VENDORS if vendor.packages]
@@ -17,15 +17,15 @@ SIGNED = [vendor for vendor in vendors.VENDORS if vendor.key != "sdaa"]
 DESCRIBE = """
 import importlib, json, torch
 from accel_sim import surface
-from accel_sim import simulation, vendor_module
+from accel_sim import simulation
 if {package!r}:
     importlib.import_module({package!r})
 active = simulation.current()
 taken = {{}}
 for name, entry in surface.load(active.vendor.surface).children(active.vendor.module).items():
-    real, value = vendor_module.read_signature(entry), getattr(active.module, name, None)
+    real, value = surface.read_signature(entry), getattr(active.module, name, None)
     if real is not None and name in active.simulated and value is not None:
-        taken[name] = str(vendor_module.signature_of(value)), str(real)
+        taken[name] = str(surface.signature_of(value)), str(real)
 names = [name for name in vars(active.module) if not name.startswith("__")]
 print(json.dumps({{"names": names, "signatures": taken}}))
 """
@@ -82,10 +82,10 @@ for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Even
 
 def test_signature_is_read_as_the_surface_writes_it():
     entry = Name("class", "(cls, device=None, *, priority: int = 0, **kwargs) -> Any")
-    assert str(vendor_module.read_signature(entry)) == "(device=None, *, priority=0, **kwargs)"
-    assert vendor_module.read_signature(Name("function", "(device=...)")) is None
-    assert vendor_module.read_signature(Name("function", "(dtype=torch.float32)")) is None
-    assert vendor_module.read_signature(Name("attr", "<module torch_npu.npu.amp>")) is None
+    assert str(surface.read_signature(entry)) == "(device=None, *, priority=0, **kwargs)"
+    assert surface.read_signature(Name("function", "(device=...)")) is None
+    assert surface.read_signature(Name("function", "(dtype=torch.float32)")) is None
+    assert surface.read_signature(Name("attr", "<module torch_npu.npu.amp>")) is None
 
 
 def test_unconfirmed_names_of_sdaa_are_flagged():

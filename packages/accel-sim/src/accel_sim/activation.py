@@ -20,7 +20,7 @@ from wrapt import register_post_import_hook
 
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
-from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendor_module, vendors
+from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendors
 from accel_sim.errors import AlreadySimulating, NotSimulated
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
@@ -107,9 +107,7 @@ def _register(simulation: Simulation) -> None:
         if isinstance(value, FunctionType) and value.__module__.startswith(__name__.partition(".")[0]):
             value.__module__ = vendor.module
     names = surface.load(vendor.surface)
-    vendor_module.fill(
-        simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages)
-    )
+    surface.fill(simulation.module, vendor.module, names, simulation.simulated, refuses=bool(vendor.packages))
     if not hasattr(torch, vendor.key):
         register: Any = torch._register_device_module
         register(vendor.key, simulation.module)

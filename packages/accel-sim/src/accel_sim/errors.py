@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from accel_core.errors import DOCUMENTATION, AccelError
@@ -63,14 +64,24 @@ class InvalidRehearsal(AccelError, ValueError):
     code = "ACC-713"
 
 
-def raise_not_simulated(full: str) -> NoReturn:
+def raise_not_simulated(full: str, why: str = "", error: type[NotSimulated] = NotSimulated) -> NoReturn:
     """Raise `NotSimulated` for a name that exists on the real device.
 
     full: the name as users write it, `torch.npu.npurt`.
     """
-    raise NotSimulated(
+    raise error(
         what=f"{full} is not simulated",
-        found="a call of it on a simulated device",
+        found=f"a call of it on a simulated device{why}",
         expected=f"a name that the simulation implements: {DOCUMENTATION}/simulated-devices.md",
         do="run this part on the real device, or add it to accel_sim",
     )
+
+
+def absent(full: str) -> Callable[..., NoReturn]:
+    """Return a function for a name that exists on the real device: a call of it raises `NotSimulated`."""
+
+    def call(*_args: object, **_kwargs: object) -> NoReturn:
+        raise_not_simulated(full)
+
+    call.__name__ = call.__qualname__ = full.rpartition(".")[2]
+    return call

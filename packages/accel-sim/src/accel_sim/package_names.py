@@ -14,6 +14,7 @@ import torch
 from torch.utils import _device
 
 from accel_sim import ops
+from accel_sim.errors import raise_not_simulated
 from accel_sim.simulation import Simulation
 
 
@@ -36,15 +37,15 @@ def _habana() -> dict[str, Any]:
         "_is_fp16_supported": lambda: True,
         "mark_step": lambda *_a, **_k: None,
         "_mark_step_if_lazy": lambda *_a, **_k: None,
-        "initialize_distributed_hpu": lambda: _ranks(),
+        "initialize_distributed_hpu": _ranks,
         "FusedAdamW": FusedAdamW,
         "FusedLamb": FusedLamb,
     }
 
 
-def _ranks() -> tuple[int, int, int]:
+def _ranks() -> tuple[int, ...]:
     return tuple(int(os.environ.get(name, default)) for name, default in
-                 (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))  # type: ignore[return-value]  # fmt: skip
+                 (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))  # fmt: skip
 
 
 _LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
@@ -65,19 +66,10 @@ class FusedAdamW(torch.optim.Optimizer):
         weight_decay: float = 0.0, bias_correction: bool = True, moments_dtype: Any = None,
     ) -> None:  # fmt: skip
         if moments_dtype is not None:
-            from accel_sim.errors import raise_not_simulated
-
             raise_not_simulated("hpex.optimizers.FusedAdamW with moments_dtype")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "bias_correction": bias_correction,
-            },
-        )
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": bias_correction,
+        })  # fmt: skip
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -116,17 +108,10 @@ class FusedLamb(torch.optim.Optimizer):
         if amsgrad:
             raise RuntimeError("FusedLamb does not support the AMSGrad variant.")
         self.max_grad_norm, self.use_lamb = max_grad_norm, use_lamb
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "bias_correction": bias_correction,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "grad_averaging": grad_averaging,
-            },
-        )
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": bias_correction,
+            "grad_averaging": grad_averaging,
+        })  # fmt: skip
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -173,16 +158,8 @@ def _states(state: Any, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor]
 
 
 _DEVICES = ("device", "device_type", "map_location", "device_id")
-_TENSOR = (
-    "new_empty",
-    "new_empty_strided",
-    "new_full",
-    "new_ones",
-    "new_tensor",
-    "new_zeros",
-    "to",
-    "pin_memory",
-)
+_TENSOR = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros", "to",
+           "pin_memory")  # fmt: skip
 _MORE = ("load", "set_default_device", "rand_like", "randn_like", "randint_like", "ones_like", "zeros_like",
          "full_like", "empty_like", "get_device_module")  # fmt: skip
 _DONE = "_accel_transferred"

@@ -17,7 +17,7 @@ def populate(name: str) -> None:
     behaviours.fail(name, settings.read().behaviours)
     torch = _import_torch()
 
-    from accel_sim import activation, package_names, surface, vendor_module
+    from accel_sim import activation, package_names, surface
 
     top = name.partition(".")[0]
     vendor = vendors.of_package(top)
@@ -25,7 +25,7 @@ def populate(name: str) -> None:
     package = sys.modules[name]
     simulated = package_names.exports(active, name)
     sys.modules[f"{name}.{vendor.key}"] = active.module
-    vendor_module.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
+    surface.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
     setattr(package, vendor.key, getattr(torch, vendor.key))
     inside = f"torch.{vendor.key}."
     for each in [each for each in sys.modules if each.startswith(inside)]:

@@ -48,16 +48,13 @@ def environment(
     vendor = vendors.find(key)
     result = _without_outer(os.environ if base is None else base)
     if like_hardware:
-        result[settings.HARDWARE.name] = "1"
         result.setdefault(settings.DEVICES.name, "1")
-    if devices is not None:
-        result[settings.DEVICES.name] = str(devices)
-    if memory is not None:
-        result[settings.MEMORY.name] = str(memory)
-    if race:
-        result[settings.RACE.name] = "1"
-    if deferred:
-        result[settings.DEFER.name] = "1"
+    for variable, value in ((settings.DEVICES, devices), (settings.MEMORY, memory)):
+        if value is not None:
+            result[variable.name] = str(value)
+    for switch, on in ((settings.HARDWARE, like_hardware), (settings.RACE, race), (settings.DEFER, deferred)):
+        if on:
+            result[switch.name] = "1"
     chosen = frozenset(behaviour)
     behaviours.check(chosen)
     if chosen:

@@ -9,7 +9,7 @@ computed in float32 and rounded once.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,31 +40,23 @@ class Op:
         return self.schema.partition("(")[0]
 
 
-@dataclass(frozen=True)
 class Ops:
-    """The fused operators of a vendor, as `torch.ops.<namespace>`."""
-
-    namespace: str
-    table: Sequence[Op]
-
-
-class Declared:
-    """Creates the operators of a namespace with the schemas of a surface."""
+    """The fused operators of a vendor, as `torch.ops.<namespace>`, with the schemas of its surface."""
 
     def __init__(self, vendor: str, namespace: str) -> None:
-        self.namespace = namespace
-        self._names = surface.load(vendor).names
+        self.namespace, self._vendor = namespace, vendor
+        self.table: list[Op] = []
 
-    def __call__(
-        self, name: str, run: Callable[..., Any], *, having: str = "", differentiable: bool = False
-    ) -> Op:
-        """Return the operator `name` or `name.overload`. having: text that only the wanted schema has."""
-        entry = self._names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
-        for schema in entry.signature.split("; "):
-            if schema.startswith(f"{self.namespace}::{name}(") and having in schema:
-                confirmed = not entry.note.startswith("schema unconfirmed")
-                return Op(schema.partition("::")[2], run, confirmed, differentiable)
-        raise KeyError(name)
+    def add(
+        self, run: Callable[..., Any], name: str = "", *, having: str = "", differentiable: bool = False
+    ) -> None:
+        """Add an operator. name: with `.overload`, default the function's; having: text that only its schema has."""
+        name = name or run.__name__
+        entry = surface.load(self._vendor).names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
+        confirmed = not entry.note.startswith("schema unconfirmed")
+        start = f"{self.namespace}::{name}("
+        schema = next(s for s in entry.signature.split("; ") if s.startswith(start) and having in s)
+        self.table.append(Op(schema.partition("::")[2], run, confirmed, differentiable))
 
 
 VENDORS = ("npu", "mlu", "sdaa", "hpu")
@@ -75,7 +67,7 @@ _registered: list[Any] = []  # torch forgets a library's operators with the libr
 def of(key: str) -> Ops:
     """Return the operators of a vendor; an empty table where its packages call none."""
     if key not in VENDORS:
-        return Ops(key, ())
+        return Ops(key, key)
     ops: Ops = importlib.import_module(f"{__name__}.{key}").OPS
     return ops
 

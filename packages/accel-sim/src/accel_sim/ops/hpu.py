@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from accel_sim import errors
-from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops import Ops, same_device, steps
 from accel_sim.ops.steps import copy_back, wide
 
 Tensor = torch.Tensor
@@ -136,9 +136,7 @@ def cast_from_fp8(
 
 def rms_norm(data_in: Tensor, gamma: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Over the last dimension; also the reciprocal root mean squares, in float32."""
-    x = data_in.float()
-    inverse = (x.square().mean(-1, keepdim=True) + epsilon).rsqrt()
-    return (x * inverse * gamma.float()).to(data_in.dtype), inverse
+    return steps.rms_norm(data_in, gamma, epsilon, (-1,))
 
 
 def rotary_pos_embedding(
@@ -148,39 +146,19 @@ def rotary_pos_embedding(
     if position_ids is not None or offset:
         errors.raise_not_simulated("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
     x = input.float()
-    if mode == 0:
-        first, second = x.chunk(2, -1)
-        turned = torch.cat((-second, first), -1)
-    else:
-        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-    return (x * cos.float() + turned * sin.float()).to(input.dtype)
+    return (x * cos.float() + steps.rotated(x, halves=mode == 0) * sin.float()).to(input.dtype)
 
 
-_op = Declared("hpu", "hpu")
-
-_OPTIMIZERS = (
-    (_op("optimizer_adamw", optimizer_adamw_lazy, having="float weight_decay"),)
-    if _LAZY
-    else (
-        _op("optimizer_adamw", optimizer_adamw_eager, having="Tensor weight_decay"),
-        _op("optimizer_ema", optimizer_ema),
-    )
-)
-_CASTS = tuple(
-    _op(f"{name}{overload}", run)
-    for name, run in (("cast_to_fp8_v2", cast_to_fp8_v2), ("cast_from_fp8", cast_from_fp8))
-    for overload in ("", ".scalar", ".scalar_list")
-)
-
-OPS = Ops(
-    "hpu",
-    (
-        *_OPTIMIZERS,
-        _op("optimizer_lamb_fused_norm", optimizer_lamb_fused_norm),
-        _op("optimizer_lamb_phase1", optimizer_lamb_phase1),
-        _op("optimizer_lamb_phase2", optimizer_lamb_phase2),
-        *_CASTS,
-        _op("rms_norm", rms_norm),
-        _op("rotary_pos_embedding", rotary_pos_embedding),
-    ),
-)
+OPS = Ops("hpu", "hpu")
+if _LAZY:
+    OPS.add(optimizer_adamw_lazy, "optimizer_adamw", having="float weight_decay")
+else:
+    OPS.add(optimizer_adamw_eager, "optimizer_adamw", having="Tensor weight_decay")
+    OPS.add(optimizer_ema)
+for _function in (
+    optimizer_lamb_fused_norm, optimizer_lamb_phase1, optimizer_lamb_phase2, rms_norm, rotary_pos_embedding,
+):  # fmt: skip
+    OPS.add(_function)
+for _overload in ("", ".scalar", ".scalar_list"):
+    OPS.add(cast_to_fp8_v2, f"cast_to_fp8_v2{_overload}")
+    OPS.add(cast_from_fp8, f"cast_from_fp8{_overload}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops import Ops, same_device, steps
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
@@ -82,14 +82,6 @@ def fused_l2_norm(
     return norms.norm().reshape(1), norms if per_tensor else norms.new_empty(0)
 
 
-_op = Declared("mlu", "torch_mlu")
-
-OPS = Ops(
-    "torch_mlu",
-    (
-        _op("fused_adam", fused_adam),
-        _op("fused_lamb", fused_lamb),
-        _op("fused_sgd", fused_sgd),
-        _op("fused_l2_norm", fused_l2_norm),
-    ),
-)
+OPS = Ops("mlu", "torch_mlu")
+for _function in (fused_adam, fused_lamb, fused_sgd, fused_l2_norm):
+    OPS.add(_function)

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from accel_sim import errors
-from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops import Ops, same_device, steps
 
 Tensor = torch.Tensor
 _FULL = "torch.ops.npu.npu_fusion_attention"
@@ -104,10 +104,7 @@ def npu_apply_adam_w_out(
 
 def npu_rms_norm(input: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Over the dimensions of gamma; also the reciprocal root mean squares, in float32."""
-    over = tuple(range(-gamma.dim(), 0))
-    x = input.float()
-    scale = (x.square().mean(over, keepdim=True) + epsilon).rsqrt()
-    return (x * scale * gamma.float()).to(input.dtype), scale
+    return steps.rms_norm(input, gamma, epsilon, tuple(range(-gamma.dim(), 0)))
 
 
 def npu_add_rms_norm(
@@ -119,21 +116,14 @@ def npu_add_rms_norm(
     return normed, scale, total
 
 
-def _rotated(x: Tensor, mode: str) -> Tensor:
-    if mode == "half":
-        first, second = x.chunk(2, -1)
-        return torch.cat((-second, first), -1)
-    if mode != "interleave":
-        raise RuntimeError(f"rotary_mode must be half or interleave, found {mode}")
-    return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-
-
 def npu_rotary_mul(
     input: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
 ) -> Tensor:
     """input * r1 + rotated(input) * r2."""
+    if rotate is None and rotary_mode not in ("half", "interleave"):
+        raise RuntimeError(f"rotary_mode must be half or interleave, found {rotary_mode}")
     x = input.float()
-    turned = x @ rotate.float() if rotate is not None else _rotated(x, rotary_mode)
+    turned = x @ rotate.float() if rotate is not None else steps.rotated(x, halves=rotary_mode == "half")
     return (x * r1.float() + turned * r2.float()).to(input.dtype)
 
 
@@ -148,8 +138,7 @@ def npu_apply_rotary_pos_emb(
 
 def npu_swiglu(input: Tensor, dim: int = -1) -> Tensor:
     """silu of the first half times the second."""
-    first, second = input.float().chunk(2, dim)
-    return (functional.silu(first) * second).to(input.dtype)
+    return steps.swiglu(input, dim)
 
 
 def npu_geglu(
@@ -192,21 +181,13 @@ _DTYPES = {
     7: torch.float64, 11: torch.bool, 15: torch.bfloat16,
 }  # fmt: skip
 
-_op = Declared("npu", "npu")
-OPS = Ops(
-    "npu",
-    (
-        _op("npu_apply_adam_w", npu_apply_adam_w),
-        _op("npu_apply_adam_w.out", npu_apply_adam_w_out),
-        _op("npu_rms_norm", npu_rms_norm, differentiable=True),
-        _op("npu_add_rms_norm", npu_add_rms_norm),
-        _op("npu_rotary_mul", npu_rotary_mul, differentiable=True),
-        _op("npu_apply_rotary_pos_emb", npu_apply_rotary_pos_emb),
-        _op("npu_swiglu", npu_swiglu, differentiable=True),
-        _op("npu_geglu", npu_geglu, differentiable=True),
-        _op("npu_dtype_cast", npu_dtype_cast, differentiable=True),
-        _op("npu_scatter", npu_scatter),
-        _op("npu_dynamic_quant", npu_dynamic_quant),
-        _op("npu_fusion_attention", npu_fusion_attention, differentiable=True),
-    ),
-)
+OPS = Ops("npu", "npu")
+OPS.add(npu_apply_adam_w_out, "npu_apply_adam_w.out")
+for _function in (
+    npu_apply_adam_w, npu_add_rms_norm, npu_apply_rotary_pos_emb, npu_scatter, npu_dynamic_quant,
+):  # fmt: skip
+    OPS.add(_function)
+for _with_backward in (
+    npu_rms_norm, npu_rotary_mul, npu_swiglu, npu_geglu, npu_dtype_cast, npu_fusion_attention,
+):  # fmt: skip
+    OPS.add(_with_backward, differentiable=True)

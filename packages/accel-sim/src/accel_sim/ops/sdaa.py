@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
 from accel_sim import errors
-from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops import Ops, same_device, steps
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
@@ -52,10 +51,9 @@ def swiglu(self: Tensor, seq_lens: int, num_head: int, hidden_size: int) -> Tens
             f"swiglu needs a contiguous tensor of (1, {seq_lens}, {num_head}, {2 * hidden_size}), "
             f"found {tuple(self.shape)}"
         )
-    first, second = self[0].float().chunk(2, -1)
-    return (functional.silu(first) * second).to(self.dtype)
+    return steps.swiglu(self[0], -1)
 
 
-_op = Declared("sdaa", "sdaa")
-
-OPS = Ops("sdaa", (_op("fused_adam", fused_adam), _op("fused_sgd", fused_sgd), _op("swiglu", swiglu)))
+OPS = Ops("sdaa", "sdaa")
+for _function in (fused_adam, fused_sgd, swiglu):
+    OPS.add(_function)

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer steps on one tensor, in place, for the vendors' fused operators."""
+"""What the vendors' fused operators have in common: optimizer steps on one tensor, in place; norm, rotation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+from torch.nn import functional
 
 Tensor = torch.Tensor
 
@@ -81,3 +82,24 @@ def sgd(
         g = g + decay * p
     p.add_(g, alpha=-lr)
     copy_back([param, momentum_buffer], [p, b])
+
+
+def rms_norm(x: Tensor, gamma: Tensor, epsilon: float, over: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the norm over some dimensions, and the reciprocal root mean squares in float32."""
+    wider = x.float()
+    inverse = (wider.square().mean(over, keepdim=True) + epsilon).rsqrt()
+    return (wider * inverse * gamma.float()).to(x.dtype), inverse
+
+
+def rotated(x: Tensor, *, halves: bool) -> Tensor:
+    """Return the tensor of a rotary embedding's sines. halves: its last dimension is turned by halves, not by pairs."""
+    if halves:
+        first, second = x.chunk(2, -1)
+        return torch.cat((-second, first), -1)
+    return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+
+
+def swiglu(x: Tensor, dim: int) -> Tensor:
+    """Return silu of the first half times the second."""
+    first, second = x.float().chunk(2, dim)
+    return (functional.silu(first) * second).to(x.dtype)

@@ -13,12 +13,7 @@ from accel_sim.simulation import Simulation
 def exports(simulation: Simulation) -> dict[str, Any]:
     """Return everything that is simulated, by its name in the vendor's module."""
     names = overrides.bindings(simulation)
-    for part in (
-        device,
-        streams,
-        dtypes,
-        graphs,
-        overrides,
-    ):  # of two definitions of a name the later one is used
+    # Of two definitions of a name the later one is used.
+    for part in (device, streams, dtypes, graphs, overrides):
         names.update(part.exports(simulation))
     return {**names, **device.initializing(simulation, names)}

@@ -378,18 +378,36 @@ _EMPTY_FIRST = ("cuda", "xpu", "npu")
 
 
 def _memory(simulation: Simulation) -> dict[str, Any]:
+    indices, native = Indices(simulation), simulation.native
     stats = statistics(simulation)
-    figures = _figures(stats["memory_stats"])
-    reset = stats["reset_peak_memory_stats"]
+
+    def figure(key: str) -> Any:
+        return lambda device=None: int(stats["memory_stats"](device).get(key, 0))
+
+    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+        index = indices.counted(device)
+        if not isinstance(fraction, float):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        native.set_memory_fraction(index, fraction)
+
+    def get_per_process_memory_fraction(device: Any = None) -> float:
+        return float(native.memory_fraction(indices.counted(device)))
+
+    reserved, most_reserved = figure("reserved_bytes.all.current"), figure("reserved_bytes.all.peak")
     return {
         **stats,
-        **figures,
-        **_fractions(simulation),
-        "memory_cached": figures["memory_reserved"],
-        "max_memory_cached": figures["max_memory_reserved"],
+        "memory_allocated": figure("allocated_bytes.all.current"),
+        "max_memory_allocated": figure("allocated_bytes.all.peak"),
+        **dict.fromkeys(("memory_reserved", "memory_cached"), reserved),
+        **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), most_reserved),
+        "set_per_process_memory_fraction": set_per_process_memory_fraction,
+        "get_per_process_memory_fraction": get_per_process_memory_fraction,
         "empty_cache": lambda: torch.accelerator.empty_cache(),
-        "reset_max_memory_allocated": reset,
-        "reset_max_memory_cached": reset,
+        **dict.fromkeys(
+            ("reset_max_memory_allocated", "reset_max_memory_cached"), stats["reset_peak_memory_stats"]
+        ),
     }
 
 
@@ -436,35 +454,3 @@ def _nested(stats: dict[str, Any]) -> dict[str, Any]:
             place = place.setdefault(word, {})
         place[last] = value
     return result
-
-
-def _fractions(simulation: Simulation) -> dict[str, Any]:
-    indices, native = Indices(simulation), simulation.native
-
-    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-        index = indices.counted(device)
-        if not isinstance(fraction, float):
-            raise TypeError("Invalid type for fraction argument, must be `float`")
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-        native.set_memory_fraction(index, fraction)
-
-    def get_per_process_memory_fraction(device: Any = None) -> float:
-        return float(native.memory_fraction(indices.counted(device)))
-
-    return {
-        "set_per_process_memory_fraction": set_per_process_memory_fraction,
-        "get_per_process_memory_fraction": get_per_process_memory_fraction,
-    }
-
-
-def _figures(memory_stats: Any) -> dict[str, Any]:
-    def figure(key: str) -> Any:
-        return lambda device=None: int(memory_stats(device).get(key, 0))
-
-    return {
-        "memory_allocated": figure("allocated_bytes.all.current"),
-        "max_memory_allocated": figure("allocated_bytes.all.peak"),
-        "memory_reserved": figure("reserved_bytes.all.current"),
-        "max_memory_reserved": figure("reserved_bytes.all.peak"),
-    }

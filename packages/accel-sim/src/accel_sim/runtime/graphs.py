@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from accel_sim import surface, vendor_module
-from accel_sim.errors import raise_not_simulated
+from accel_sim import surface
+from accel_sim.errors import absent
 from accel_sim.simulation import Simulation
 
 #: The vendors whose graphs are torch's own Python code over a native class: its names in torch._C.
@@ -46,9 +46,9 @@ def _torchs_own(simulation: Simulation) -> dict[str, Any]:
     """Return torch's own Python names, over the simulated native class, which a CPU build of torch lacks."""
     name, pool_handle, capturing = _IN_TORCH[simulation.type]
     methods = surface.load(simulation.vendor.surface).children(f"torch.{simulation.type}.{name}")
-    absent = {each: _absent(name, each) for each in methods if not hasattr(simulation.native.Graph, each)}
+    rest = {each: absent(f"{name}.{each}") for each in methods if not hasattr(simulation.native.Graph, each)}
     binding: Any = torch._C
-    setattr(binding, f"_{name}", type(f"_{name}", (simulation.native.Graph,), absent))
+    setattr(binding, f"_{name}", type(f"_{name}", (simulation.native.Graph,), rest))
     setattr(binding, pool_handle, simulation.native.graph_pool_handle)
     setattr(binding, capturing, simulation.native.is_current_stream_capturing)
     if not hasattr(binding, "_host_emptyCache"):
@@ -56,13 +56,6 @@ def _torchs_own(simulation: Simulation) -> dict[str, Any]:
     module: Any = importlib.reload(importlib.import_module(f"torch.{simulation.type}.graphs"))
     return {each: getattr(module, each) for each in (
         name, "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables")}  # fmt: skip
-
-
-def _absent(class_name: str, method: str) -> Callable[..., Any]:
-    def absent(*_args: Any, **_kwargs: Any) -> Any:
-        raise_not_simulated(f"{class_name}.{method}")
-
-    return absent
 
 
 def _class(simulation: Simulation, name: str) -> type:
@@ -96,7 +89,7 @@ def _class(simulation: Simulation, name: str) -> type:
         "mark_user_outputs": lambda self, static_tlist: None,
     }
     methods = surface.load(simulation.vendor.surface).children(f"{simulation.vendor.module}.{name}")
-    members = {each: simulated.get(each, _absent(name, each)) for each in methods}
+    members = {each: simulated.get(each, absent(f"{name}.{each}")) for each in methods}
     return type(name, (), {**members, "__init__": __init__, "__module__": simulation.vendor.module})
 
 
@@ -130,7 +123,7 @@ class _Capture:
 def _graph_context(simulation: Simulation) -> type:
     """Return the vendor's context: its surface says in which order the options are."""
     entry = surface.load(simulation.vendor.surface).names[f"{simulation.vendor.module}.graph"]
-    parameters = vendor_module.read_signature(entry)
+    parameters = surface.read_signature(entry)
     assert parameters is not None
     _, *names = parameters.parameters
 
@@ -175,51 +168,41 @@ def _callables_maker(simulation: Simulation, graph_class: Any, capture: Any) -> 
 _CaptureContext = Callable[[Any], Any]
 
 
-class _Cache:
-    """The graphs of one function, by shapes and types of its inputs."""
+def _kind(leaf: Any) -> Any:
+    return (tuple(leaf.shape), leaf.dtype, str(leaf.device)) if isinstance(leaf, torch.Tensor) else repr(leaf)
 
-    def __init__(
-        self, function: Callable[..., Any], graph_class: Any, capture: _CaptureContext, most: int | None
-    ) -> None:
-        self.function, self.graph_class, self.capture, self.most = function, graph_class, capture, most
-        self.graphs: dict[Any, tuple[Any, list[Any], Any]] = {}
 
-    def call(self, *arguments: Any, **options: Any) -> Any:
-        """_CaptureContext at the first call with such inputs, and replay at later ones."""
+def _cached(
+    function: Callable[..., Any], graph_class: Any, capture: _CaptureContext, most: int | None
+) -> tuple[Callable[..., Any], dict[Any, Any]]:
+    """Return a function that captures at the first call with inputs of such shapes and types, and replays at later
+    ones; and its graphs."""
+    graphs: dict[Any, tuple[Any, list[Any], Any]] = {}
+
+    def captured(key: Any, leaves: list[Any], shape: Any) -> Any:
+        static = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        arguments, options = _pytree.tree_unflatten(static, shape)
+        graph = graph_class()
+        with torch.no_grad(), capture(graph):
+            result = function(*arguments, **options)
+        graphs[key] = graph, static, result
+        return result
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
         leaves, shape = _pytree.tree_flatten((arguments, options))
         key = (str(shape), *map(_kind, leaves))
-        known = self.graphs.get(key)
-        if known is None:
-            if self.most is not None and len(self.graphs) >= self.most:
-                return self.function(*arguments, **options)
-            return self._captured(key, leaves, shape)
-        graph, static, result = known
+        if key not in graphs:
+            full = most is not None and len(graphs) >= most
+            return function(*arguments, **options) if full else captured(key, leaves, shape)
+        graph, static, result = graphs[key]
         for here, given in zip(static, leaves, strict=True):
             if isinstance(here, torch.Tensor):
                 here.copy_(given)
         graph.replay()
         return result
 
-    def _captured(self, key: Any, leaves: list[Any], shape: Any) -> Any:
-        static = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        arguments, options = _pytree.tree_unflatten(static, shape)
-        graph = self.graph_class()
-        with torch.no_grad(), self.capture(graph):
-            result = self.function(*arguments, **options)
-        self.graphs[key] = graph, static, result
-        return result
-
-
-def _kind(leaf: Any) -> Any:
-    return (tuple(leaf.shape), leaf.dtype, str(leaf.device)) if isinstance(leaf, torch.Tensor) else repr(leaf)
-
-
-def _called_like(function: Callable[..., Any], cache: _Cache) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        return cache.call(*arguments, **options)
-
-    return call
+    return call, graphs
 
 
 def _wrappers(graph_class: Any, capture: _CaptureContext) -> dict[str, Any]:
@@ -229,9 +212,8 @@ def _wrappers(graph_class: Any, capture: _CaptureContext) -> dict[str, Any]:
         module: Any, asynchronous: bool = False, disable_tensor_cache: bool = False, dry_run: bool = False,
         max_graphs: int | None = None,
     ) -> Any:  # fmt: skip
-        cache = _Cache(module.forward, graph_class, capture, max_graphs)
-        module.forward = _called_like(module.forward, cache)
-        module.clear_cache = cache.graphs.clear
+        module.forward, graphs = _cached(module.forward, graph_class, capture, max_graphs)
+        module.clear_cache = graphs.clear
         module.clear_inputs = lambda: None
         return module
 
@@ -239,6 +221,6 @@ def _wrappers(graph_class: Any, capture: _CaptureContext) -> dict[str, Any]:
         func: Any, asynchronous: bool = False, disable_tensor_cache: bool = False, dry_run: bool = False,
         max_graphs: int | None = None,
     ) -> Any:  # fmt: skip
-        return _called_like(func, _Cache(func, graph_class, capture, max_graphs))
+        return _cached(func, graph_class, capture, max_graphs)[0]
 
     return {"wrap_in_hpu_graph": wrap_in_hpu_graph, "wrap_in_hpu_graph_func": wrap_in_hpu_graph_func}

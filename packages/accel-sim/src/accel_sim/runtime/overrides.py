@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
 
-from accel_core.errors import DOCUMENTATION
-from accel_sim.errors import NotSimulated, raise_not_simulated
+from accel_sim.errors import NotSimulated, absent, raise_not_simulated
 from accel_sim.runtime.device import Indices, statistics
 from accel_sim.simulation import Simulation
 
@@ -100,18 +99,11 @@ def _refusal(prefixes: tuple[str, ...]) -> Any:
     def __getattr__(name: str) -> NoReturn:
         if not name.startswith(prefixes):
             raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
-        raise BindingNotSimulated(
-            what=f"{_caller(sys._getframe(1))} is not simulated",
-            found=f"a call of it on a simulated device; it needs torch._C.{name}",
-            expected=f"a name that the simulation implements: {DOCUMENTATION}/simulated-devices.md",
-            do="run this part on the real device, or add it to accel_sim",
-        )
+        caller = sys._getframe(1)
+        full = f"{caller.f_globals.get('__name__', 'torch')}.{caller.f_code.co_name}"
+        raise_not_simulated(full, f"; it needs torch._C.{name}", BindingNotSimulated)
 
     return __getattr__
-
-
-def _caller(frame: FrameType) -> str:
-    return f"{frame.f_globals.get('__name__', 'torch')}.{frame.f_code.co_name}"
 
 
 class HostRegistrations:
@@ -177,11 +169,7 @@ class _Runtime:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-
-        def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
-            raise_not_simulated(f"torch.cuda.cudart().{name}")
-
-        return absent
+        return absent(f"torch.cuda.cudart().{name}")
 
 
 #: ACL_HOST_REG_MAPPED, and ACL_ERROR_RT_PARAM_INVALID.

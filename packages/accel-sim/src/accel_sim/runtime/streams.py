@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from accel_sim import surface
-from accel_sim.errors import raise_not_simulated
+from accel_sim.errors import absent
 from accel_sim.runtime.device import Indices
 from accel_sim.simulation import Simulation
 
@@ -83,13 +83,9 @@ def _refuse_the_rest(simulation: Simulation, kind: Any) -> None:
     """Give a class the attributes of the real one that are not simulated: they raise NotSimulated."""
     full = f"{simulation.vendor.module}.{kind.__name__}"
     for name, entry in surface.load(simulation.vendor.surface).children(full).items():
-        if hasattr(kind, name) and name not in _PROCESSES:
-            continue
-
-        def absent(*_args: Any, _full: str = f"{full}.{name}", **_kwargs: Any) -> Any:
-            raise_not_simulated(_full)
-
-        setattr(kind, name, absent if entry.kind == "method" else property(absent))
+        if not hasattr(kind, name) or name in _PROCESSES:
+            refusal = absent(f"{full}.{name}")
+            setattr(kind, name, refusal if entry.kind == "method" else property(refusal))
 
 
 def _event_class(simulation: Simulation) -> Any:
@@ -139,7 +135,8 @@ def _add_event_names(simulation: Simulation, Event: Any) -> None:
 
 
 def _stream_class(simulation: Simulation, Event: Any) -> Any:
-    simulated, priorities = simulation.simulated, _Priorities(simulation.type)
+    simulated, by_stream = simulation.simulated, dict[int, int]()  # all objects of a stream have its priority
+    least, greatest = _PRIORITIES.get(simulation.type, (0, -1))
 
     class Stream(torch.Stream):
         """A queue of work on a device."""
@@ -152,8 +149,16 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
             else:
                 with simulated["device"](device):
                     stream = super().__new__(cls, simulation.type, priority=priority)
-            priorities.keep(stream, priority)
+            by_stream[stream.stream_id] = max(greatest, min(least, priority))
             return stream
+
+        @property
+        def priority(self) -> int:
+            return by_stream.get(self.stream_id, 0)
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return least, greatest
 
         def record_event(self, event: Any = None) -> Any:
             event = Event() if event is None else event
@@ -168,26 +173,11 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
             event.record(stream)
             event.wait(self)
 
-    _add_stream_names(simulation, Stream, priorities)
+    _add_stream_names(simulation, Stream)
     return Stream
 
 
-class _Priorities:
-    """The priorities of streams, which all objects of the same stream have in common."""
-
-    def __init__(self, kind: str) -> None:
-        self.range = _PRIORITIES.get(kind, (0, -1))
-        self.by_stream: dict[int, int] = {}
-
-    def keep(self, stream: Any, priority: int) -> None:
-        least, greatest = self.range
-        self.by_stream[stream.stream_id] = max(greatest, min(least, priority))
-
-    def of(self, stream: Any) -> int:
-        return self.by_stream.get(stream.stream_id, 0)
-
-
-def _add_stream_names(simulation: Simulation, Stream: Any, priorities: _Priorities) -> None:
+def _add_stream_names(simulation: Simulation, Stream: Any) -> None:
     """Add the names that one vendor's streams have, and those that are called after the vendor."""
     handle = _HANDLES.get(simulation.type, (f"{simulation.type}_stream", ""))[0]
 
@@ -196,8 +186,6 @@ def _add_stream_names(simulation: Simulation, Stream: Any, priorities: _Prioriti
 
     setattr(Stream, handle, property(lambda self: self.native_handle))
     Stream._as_parameter_ = property(lambda self: ctypes.c_void_p(self.native_handle))
-    Stream.priority = property(priorities.of)
-    Stream.priority_range = staticmethod(lambda: priorities.range)
     Stream.__repr__ = __repr__
     if simulation.type == "hpu":
         Stream.id = lambda self: self.stream_id
