@@ -53,6 +53,14 @@ def work(groups: list[tuple[torch.Tensor, ...]], control: torch.Tensor) -> None:
     op.destroy_adam(_OPTIMIZER)
 
 
+def begun(control: torch.Tensor, groups: list[Group]) -> Any:
+    """A process that takes the steps."""
+    tensors = [group.tensors for group in groups]
+    process = get_context("spawn").Process(target=work, args=(tensors, control), daemon=True)
+    process.start()
+    return process
+
+
 @pytest.fixture
 def control() -> torch.Tensor:
     made = torch.zeros(zenflow.ctrl_size(), dtype=torch.uint8).share_memory_()
@@ -110,9 +118,13 @@ def expected(group: Group, index: int, count: int) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("worker")
-def test_steps_are_those_of_the_kernel(control: torch.Tensor, groups: list[Group]) -> None:
-    wanted = [expected(group, index, 5) for index, group in enumerate(groups)]
-    take_steps(control, 5)
+@pytest.mark.parametrize("awaited", [True, False], ids=["each awaited", "the last awaited"])
+def test_steps_are_those_of_the_kernel(control: torch.Tensor, groups: list[Group], awaited: bool) -> None:
+    wanted = [expected(group, index, 6) for index, group in enumerate(groups)]
+    for step in range(1, 7):
+        submit(control, step & 1, step)
+        if awaited or step == 6:
+            assert zenflow.wait(control.data_ptr(), PATIENCE)
     for group, want in zip(groups, wanted, strict=True):
         assert torch.equal(group.param, want)
         assert torch.equal(group.stale, want)
@@ -120,9 +132,7 @@ def test_steps_are_those_of_the_kernel(control: torch.Tensor, groups: list[Group
 
 def test_another_process_takes_the_steps(control: torch.Tensor, groups: list[Group]) -> None:
     wanted = [expected(group, index, 3) for index, group in enumerate(groups)]
-    context = get_context("spawn")
-    process = context.Process(target=work, args=([group.tensors for group in groups], control), daemon=True)
-    process.start()
+    process = begun(control, groups)
     try:
         take_steps(control, 3)
         zenflow.ctrl_exit(control.data_ptr())
@@ -134,22 +144,8 @@ def test_another_process_takes_the_steps(control: torch.Tensor, groups: list[Gro
         assert torch.equal(group.stale, want)
 
 
-@pytest.mark.usefixtures("worker")
-def test_a_step_that_nobody_awaited_is_taken_ahead_of_the_next(
-    control: torch.Tensor, groups: list[Group]
-) -> None:
-    wanted = [expected(group, index, 6) for index, group in enumerate(groups)]
-    for step in range(1, 7):
-        submit(control, step & 1, step)
-    assert zenflow.wait(control.data_ptr(), PATIENCE)
-    assert all(torch.equal(group.stale, want) for group, want in zip(groups, wanted, strict=True))
-
-
 def test_a_worker_that_was_killed_is_an_error_at_once(control: torch.Tensor, groups: list[Group]) -> None:
-    process = get_context("spawn").Process(
-        target=work, args=([group.tensors for group in groups], control), daemon=True
-    )
-    process.start()
+    process = begun(control, groups)
     take_steps(control, 1)
     process.kill()
     submit(control, 0, 2)

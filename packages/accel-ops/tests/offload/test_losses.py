@@ -4,6 +4,7 @@
 
 import importlib.metadata
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +86,71 @@ def test_losses_and_norms_are_those_of_stock_deepspeed(children: Any, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [1, 2, 3])
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("kind", ["bf16", "fp16", "fp32", "unusual options"])
 def test_losses_are_those_of_stock_deepspeed_in_all_cases(
-    children: Any, tmp_path: Path, ranks: int, stage: int, dtype: str
+    children: Any, tmp_path: Path, ranks: int, stage: int, kind: str
 ) -> None:
-    cases = [case for case in _MATRIX if (case["stage"], case["dtype"]) == (stage, dtype)]
+    chosen = _UNUSUAL if kind == "unusual options" else [case for case in _MATRIX if case["dtype"] == kind]
+    cases = [case for case in chosen if case["stage"] == stage]
     _check(_run(children, tmp_path / "store", cases, ranks), cases)
+
+
+# --- ZenFlow: with and without its overlapped step; losses of NaN are refused
+
+
+@pytest.fixture
+def native(children: Any) -> Any:
+    """Processes with a DeepSpeed whose optimizer process is native."""
+    if Version(importlib.metadata.version("deepspeed")) < Version(_ALL):
+        pytest.skip(f"not run: deepspeed {_ALL}, whose optimizer process is native")
+    return children
+
+
+def _check_zenflow(children: Any, store: Path, cases: list[dict[str, Any]], ranks: int) -> None:
+    for report in children.ranks(f"import offload; offload.zenflow_main({str(store)!r}, {cases!r})", ranks):
+        for case, (stock, replaced, immediate) in zip(cases, report, strict=True):
+            assert replaced == stock, case
+            assert immediate == replaced, case
+            assert all(math.isfinite(loss) for loss in stock), case
+            assert len(set(stock)) == len(stock), case
+
+
+def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(native: Any, tmp_path: Path) -> None:
+    _check_zenflow(native, tmp_path / "store", [{"stage": 2, "dtype": "bf16", "overlap": True}], 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_losses_are_those_of_stock_deepspeed_with_unusual_options(
-    children: Any, tmp_path: Path, ranks: int, stage: int
-) -> None:
-    cases = [case for case in _UNUSUAL if case["stage"] == stage]
-    _check(_run(children, tmp_path / "store", cases, ranks), cases)
+@pytest.mark.parametrize("stage", [1, 2])
+def test_losses_are_stocks_in_all_cases(native: Any, tmp_path: Path, stage: int, ranks: int) -> None:
+    cases = [
+        {"stage": stage, "dtype": dtype, "overlap": overlap, "clip": clip}
+        for overlap in (True, False)
+        for dtype, clip in (("bf16", 0.0), ("bf16", 0.5), ("fp32", 0.5), ("fp16", 0.5))
+    ]
+    cases.append({"stage": stage, "dtype": "bf16", "overlap": True, "full_warm_up_rounds": 0})
+    _check_zenflow(native, tmp_path / "store", cases, ranks)
+
+
+_ONE_RANK = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+_ONE_RANK |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+def test_the_update_interval_auto_does_not_divide_losses_by_zero(native: Any, tmp_path: Path) -> None:
+    snippet = "import offload; offload.intervals"
+    code = f"{snippet}({str(tmp_path / 'store')!r}, stage=2, dtype='bf16', overlap=False)"
+    losses, unscaled = native.run(code, **_ONE_RANK).report
+    assert all(math.isfinite(loss) for loss in losses)
+    assert len(set(losses)) == len(losses)
+    assert losses == unscaled
+
+
+@pytest.mark.parametrize(
+    ("options", "found"), [({"eps": 1e-8}, "eps=1e-08"), ({"loss_scale": 0}, "a dynamic loss scale")]
+)
+def test_losses_of_nan_are_refused_at_initialize(native: Any, options: dict[str, Any], found: str) -> None:
+    case = {"stage": 2, "overlap": False, "dtype": "fp16"} | options
+    name, text = native.run(f"import offload; offload.refusal(**{case!r})", **_ONE_RANK).report
+    assert name == "InvalidZenFlow"
+    for part in ("[ACC-409]", found, "expected: ", "do: "):
+        assert part in text

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with an offloaded optimizer, with stock methods of DeepSpeed and with the replaced ones."""
+"""Trains with an offloaded optimizer, with stock methods of DeepSpeed and with the replaced ones; also with ZenFlow."""
 
 import importlib
 import json
@@ -57,8 +57,8 @@ def config(
     return made | more
 
 
-def train(made: dict[str, Any], steps: int) -> tuple[list[str], Any]:
-    """Losses and norms of each step as hexadecimal floats, and DeepSpeed's optimizer."""
+def train(made: dict[str, Any], steps: int, zenflow: bool = False, **backward: Any) -> tuple[Any, Any, Any]:
+    """Losses, norms of the gradients, and DeepSpeed's optimizer. backward: options of the engine's method."""
     import deepspeed
 
     torch.manual_seed(0)
@@ -67,17 +67,24 @@ def train(made: dict[str, Any], steps: int) -> tuple[list[str], Any]:
         model=model, config=json.loads(json.dumps(made)), model_parameters=model.parameters()
     )
     generator = torch.Generator().manual_seed(5 + int(os.environ["RANK"]))
-    seen = []
+    losses, norms = [], []
     for step in range(steps):
-        for _ in range(made["gradient_accumulation_steps"]):
+        for _ in range(made.get("gradient_accumulation_steps", 1)):
             words = torch.randint(0, 50, (2, 9), generator=generator).to(engine.device)
-            loss = engine(words, step % 3 != 1)
-            engine.backward(loss)
+            loss = engine(words, zenflow or step % 3 != 1)
+            engine.backward(loss, **backward)
             engine.step()
-            seen.append(loss.item().hex())
-        seen.append(float(engine.get_global_grad_norm()).hex())
+            losses.append(loss.item())
+        if not zenflow:
+            norms.append(float(engine.get_global_grad_norm()))
     engine.destroy()
-    return seen, optimizer
+    return losses, norms, optimizer
+
+
+def report(found: Any) -> None:
+    """Print what the test reads, and end the process."""
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # torch now and then aborts over threads of gloo
 
 
 def main(store: str, cases: list[dict[str, Any]], steps: int = 5) -> None:
@@ -86,8 +93,7 @@ def main(store: str, cases: list[dict[str, Any]], steps: int = 5) -> None:
     store: the file through which the ranks find each other.
     """
     init(store)
-    print(json.dumps([compare(case, steps) for case in cases]), flush=True)
-    os._exit(0)  # torch now and then aborts over threads of gloo
+    report([compare(case, steps) for case in cases])
 
 
 def init(store: str) -> None:
@@ -109,19 +115,28 @@ def init(store: str) -> None:
     )
 
 
+def switch(on: bool) -> bool:
+    """Replace DeepSpeed's methods, or put the stock ones back; return whether all are replaced."""
+    from accel_ops.offload import speedups
+
+    modules = [importlib.import_module(name) for name in speedups.MODULES]
+    if on:
+        return all(status.on for module in modules for status in speedups.apply(module))
+    for module in modules:
+        speedups.restore(module)
+    return False
+
+
 def compare(given: dict[str, Any], steps: int) -> list[Any]:
     """Train with stock methods, then with the replaced ones; `unit` in the case changes `host_path._UNIT`."""
     case = dict(given)
     unit = case.pop("unit", 2.0**-53)
-    from accel_ops.offload import host_path, speedups
+    from accel_ops.offload import host_path
 
-    modules = [importlib.import_module(name) for name in speedups.MODULES]
-    for module in modules:
-        speedups.restore(module)
-    stock, untouched = train(config(**case), steps)
+    switch(False)
+    *stock, untouched = train(config(**case), steps)
     assert not hasattr(untouched, "_accel_host_path")
-    for module in modules:
-        assert all(status.on for status in speedups.apply(module))
+    assert switch(True)
     norms = 0
     original = host_path.exact_norms
 
@@ -131,5 +146,108 @@ def compare(given: dict[str, Any], steps: int) -> list[Any]:
         return original(path, *arguments)
 
     with mock.patch.object(host_path, "exact_norms", counting), mock.patch.object(host_path, "_UNIT", unit):
-        replaced, optimizer = train(config(**case), steps)
-    return [stock, replaced, bool(optimizer._accel_host_path.unscaled), norms]
+        *replaced, optimizer = train(config(**case), steps)
+    # As text: a norm of NaN is equal to the other one.
+    exact = [[number.hex() for numbers in found for number in numbers] for found in (stock, replaced)]
+    return [*exact, bool(optimizer._accel_host_path.unscaled), norms]
+
+
+# --- ZenFlow: steps in the optimizer process and, for comparison, in the process that trains
+
+
+#: Steps of every kind: warm-up, selection, with and without an update. There is one selection: at a later one DeepSpeed
+#: copies its parameters over those that the optimizer process may be about to write, and losses depend on who is first.
+_ZENFLOW = {
+    "topk_ratio": 0.2, "select_strategy": "step", "select_interval": 100, "update_interval": 2,
+    "full_warm_up_rounds": 2,
+}  # fmt: skip
+_STEPS = 9
+
+
+class Immediate:
+    """The op, with ZenFlow's steps taken by `adam_update` as soon as they are submitted."""
+
+    def __init__(self, op: Any, zero: Any) -> None:
+        self._op, self._zero, self._moments = op, zero, {}
+        op.create_adam(4711, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, False)
+
+    def zenflow_adam_submit(self, _: int, state: int, step: int, *options: Any) -> None:
+        params = [group["params"][0] for group in self._zero.optimizer.param_groups]
+        for index, (param, *chosen) in enumerate(zip(params, *options, strict=True)):
+            lr, beta1, beta2, eps, decay, correction = chosen
+            moments = self._moments.setdefault(
+                (index, state), (torch.zeros_like(param.data), torch.zeros_like(param.data))
+            )
+            grad = param.overlap_grad[state]
+            self._op.adam_update(
+                4711, step, lr, beta1, beta2, eps, decay, bool(correction), param.data, grad, *moments
+            )
+            param.stale_param = param.data.clone()
+
+    def zenflow_adam_wait(self, *_: Any) -> bool:
+        return True
+
+
+def _in_this_process(zero: Any) -> None:
+    from deepspeed.ops.op_builder import CPUAdamBuilder
+
+    zero.zf_op = Immediate(CPUAdamBuilder().load(), zero)
+    zero.zf_ctrl = torch.zeros(1)
+    zero.process_optimizer_established = True
+
+
+def zenflow_main(store: str, cases: list[dict[str, Any]]) -> None:
+    """Print for each case the losses with stock methods, with the replaced ones, and with steps in this process."""
+    init(store)
+    report([zenflow_compare(dict(case)) for case in cases])
+
+
+def zenflow_compare(case: dict[str, Any]) -> list[list[float]]:
+    """The three lists of losses of a case."""
+    from deepspeed.runtime.zenflow import zenflow_stage_1_and_2
+
+    switch(False)
+    stock = zenflow_losses(case)
+    switch(True)
+    replaced = zenflow_losses(case)
+    with mock.patch.object(zenflow_stage_1_and_2, "start_optimizer_process", _in_this_process):
+        return [stock, replaced, zenflow_losses(case)]
+
+
+def zenflow_config(
+    stage: int, dtype: str, overlap: bool, clip: float = 0.5, eps: float = 1e-7,
+    loss_scale: float = 1024.0, **zenflow: Any,
+) -> Any:  # fmt: skip
+    """DeepSpeed's configuration; ZenFlow sets the accumulation itself."""
+    zero = {"zenflow": _ZENFLOW | {"overlap_step": overlap} | zenflow, "reduce_bucket_size": 10**6}
+    made = config(stage, dtype, 1, clip, "AdamW", zero=zero)
+    if dtype == "fp16":
+        made["fp16"] = {"enabled": True, "loss_scale": loss_scale}
+    made["optimizer"]["params"]["eps"] = eps
+    del made["gradient_accumulation_steps"]
+    return made
+
+
+def zenflow_losses(case: dict[str, Any], **backward: Any) -> list[float]:
+    """The losses of a case. backward: options of the engine's method."""
+    losses: list[float] = train(zenflow_config(**case), _STEPS, zenflow=True, **backward)[0]
+    return losses
+
+
+def intervals(store: str, **case: Any) -> None:
+    """Print the losses with the update interval "auto", and those with the caller's word that it scales the loss."""
+    init(store)
+    auto = case | {"select_strategy": "auto", "select_interval": "auto", "update_interval": "auto"}
+    report([zenflow_losses(auto), zenflow_losses(auto, scale_wrt_gas=False)])
+
+
+def refusal(**case: Any) -> None:
+    """Print the class and the text of the error of `initialize`."""
+    from deepspeed.accelerator import get_accelerator
+
+    get_accelerator().is_fp16_supported = lambda: True  # type: ignore[method-assign]
+    try:
+        zenflow_losses(case)
+    except Exception as error:
+        report([type(error).__name__, str(error)])
+    report(["", ""])
