@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the suite inside a test: on the good accelerator, and on its broken variants."""
 
-import functools
 import importlib
 import json
 import os
@@ -67,7 +66,10 @@ def _parameter(variant: Any) -> Any:
 
 @dataclass
 class Only:
-    """A plug-in for the run inside: keep the checks that start processes through one fixture, or those that do not."""
+    """A plug-in for the run inside: keep the checks that start processes through one fixture, or those that do not.
+
+    The good accelerator's memory counters run while a check does, and at no other time.
+    """
 
     started: str
     collected: set[str] = field(default_factory=set)
@@ -80,6 +82,12 @@ class Only:
         """Keep the ids of what is left."""
         about = [dict(item.user_properties).get("accel-check") for item in session.items]
         self.collected.update(check["id"] for check in about if isinstance(check, dict))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Any:
+        """Count what the check allocates."""
+        with importlib.import_module("accel_good.runtime").Meter():
+            return (yield)
 
     def _wanted(self, fixtures: set[str]) -> bool:
         return self.started in fixtures if self.started else not fixtures.intersection(STARTING)
@@ -102,44 +110,35 @@ class Outcome:
 RunSuite = Callable[..., Outcome]
 
 
-@functools.cache
-def _cpu_info() -> str:
-    text: str = importlib.import_module("cpuinfo.cpuinfo").get_cpu_info_json()
-    return text
-
-
-@pytest.fixture
-def _one_look_at_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed's host optimizers start a process each time to learn the CPU's name: it stays the same."""
-    text = _cpu_info()
-    monkeypatch.setattr("cpuinfo.cpuinfo.get_cpu_info_json", lambda: text)
-
-
 @pytest.fixture(scope="session")
-def _deepspeed() -> None:
+def cpu_info() -> Any:
     """Import DeepSpeed with a good accelerator: it asks for the ops of the accelerator, which a broken one fails at.
 
     The table of its report too, which core makes again for each accelerator that is set, once it is there.
+    Returns what its host optimizers start a process for, each time, to learn the CPU's name.
     """
     importlib.import_module("deepspeed")
     importlib.import_module("deepspeed.ops.op_builder.all_ops")
+    return importlib.import_module("cpuinfo.cpuinfo").get_cpu_info_json()
 
 
 @pytest.fixture
-def run_suite(_deepspeed, _one_look_at_the_cpu, tmp_path, monkeypatch) -> Iterator[RunSuite]:
+def run_suite(cpu_info, tmp_path, monkeypatch) -> Iterator[RunSuite]:
     """Runs the suite in this process; environment and path are restored afterwards."""
     before = dict(os.environ)
+    monkeypatch.syspath_prepend(PRETEND)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     # torch sets it for good when its compiler is imported, as another test may have done: children have to see it set.
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)  # a variant imports it
+    monkeypatch.setattr("cpuinfo.cpuinfo.get_cpu_info_json", lambda: cpu_info)
     (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def run(*arguments: str, started: str = "") -> Outcome:
         results = tmp_path / "results.json"
         options = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
-        plugins = ["-p", "accel_testkit.plugin", "-p", "accel_good.metering", *SLOW_PLUGINS]
+        plugins = ["-p", "accel_testkit.plugin", *SLOW_PLUGINS]
         command = [*options, *plugins, "-q", "--results", str(results), "--pyargs", *arguments]
         only = Only(started)
         code = int(pytest.main(command, plugins=[only]))
@@ -154,12 +153,9 @@ def run_suite(_deepspeed, _one_look_at_the_cpu, tmp_path, monkeypatch) -> Iterat
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def site(run_suite: RunSuite, tmp_path: Path) -> Any:
     """The good package, as if it were installed once `install_site` is called."""
-    monkeypatch.syspath_prepend(PRETEND)
-    from broken import Site
-
-    return Site(tmp_path / "site", METADATA, ENTRY_POINTS)
+    return importlib.import_module("broken").Site(tmp_path / "site", METADATA, ENTRY_POINTS)
 
 
 @pytest.fixture
@@ -203,17 +199,17 @@ def run_variant(run_suite, site, install_site, monkeypatch) -> Any:
     """Runs the checks that have to notice a variant."""
 
     def run(variant: Any) -> Any:
-        if variant.patch is not None:
-            variant.patch(site, monkeypatch)
+        thing, is_class = variant.thing, isinstance(variant.thing, type)
+        if not is_class:
+            thing(site, monkeypatch)
         install_site()
         files = [f"accel_testkit.suite.test_{name}" for name in sorted(variant.files)]
         suite = [*files, "-k", " or ".join(variant.functions)] if files else ["accel_testkit.suite"]
-        if variant.kind is None:
-            return run_suite(*suite, "--accel", "good", started=variant.started)
-        if variant.started:
-            dotted = f"{variant.kind.__module__}:{variant.kind.__name__}"
+        if is_class and variant.started:
+            dotted = f"{thing.__module__}:{thing.__name__}"
             return run_suite(*suite, "--accel-class", dotted, started=variant.started)
-        monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", variant.kind)
-        return run_suite(*suite, "--accel", "good")
+        if is_class:
+            monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", thing)
+        return run_suite(*suite, "--accel", "good", started=variant.started)
 
     return run

@@ -20,46 +20,36 @@ MISTAKES = {
 def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs checks on a class with all of these mistakes."""
     install_site()
-    from accel_good.accelerator import GOOD_Accelerator
-    from broken.ops import _Changed
-    from broken.streams import _Seconds
+    from accel_good.accelerator import GOOD_Accelerator as Good
+    from broken.device import Seconds
+    from broken.ops import ChangedOp
 
-    class Wrong(GOOD_Accelerator):
-        Event: Any = _Seconds
+    def swapped(op, chunk, flag, lists, lr, beta1, beta2, *rest):
+        op.multi_tensor_lion(chunk, flag, lists, lr, beta2, beta1, *rest)
 
-        def communication_backend_name(self) -> str:
-            return "gluu"
-
-        def is_bf16_supported(self) -> Any:
-            return 1
-
-        def on_accelerator(self, tensor: Any) -> bool:
-            return True
-
-        def memory_allocated(self, device_index: Any = None) -> int:
-            return super().memory_allocated(device_index) // 1024
-
-        def max_memory_allocated(self, device_index: Any = None) -> int:
-            return super().max_memory_allocated(device_index) // 1024
-
-        def manual_seed_all(self, seed: int) -> None:
-            self.manual_seed(seed)
-
-        def lazy_call(self, callback: Any) -> None:
-            pass
+    class Wrong(Good):
+        Event: Any = Seconds
 
         def create_op_builder(self, class_name: str) -> Any:
             builder = super().create_op_builder(class_name)
             if class_name == "FusedLionBuilder":
                 load, changed = builder.load, {"multi_tensor_lion": swapped}
-                monkeypatch.setattr(builder, "load", lambda *a: _Changed(load(*a), changed))
+                monkeypatch.setattr(builder, "load", lambda *a: ChangedOp(load(*a), changed))
             return builder
 
-    def swapped(
-        op: Any, chunk: int, flag: Any, lists: Any, lr: Any, beta1: Any, beta2: Any, *rest: Any
-    ) -> None:
-        op.multi_tensor_lion(chunk, flag, lists, lr, beta2, beta1, *rest)
-
+    answers = {
+        "communication_backend_name": lambda self: "gluu",
+        "is_bf16_supported": lambda self: 1,
+        "on_accelerator": lambda self, tensor: True,
+        "memory_allocated": lambda self, device_index=None: Good.memory_allocated(self, device_index) // 1024,
+        "max_memory_allocated": lambda self, device_index=None: (
+            Good.max_memory_allocated(self, device_index) // 1024
+        ),
+        "manual_seed_all": lambda self, seed: self.manual_seed(seed),
+        "lazy_call": lambda self, callback: None,
+    }
+    for name, answer in answers.items():
+        setattr(Wrong, name, answer)
     monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", Wrong)
 
     def run(*arguments: str) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suite can fail: every broken variant is noticed by the checks meant for it."""
 
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+import accel_sim
+from accel_sim import build
+
+PRETEND = Path(__file__).with_name("pretend")
 
 
 def test_variant_fails_its_checks(variant: Any, run_variant: Any) -> None:
@@ -11,3 +24,21 @@ def test_variant_fails_its_checks(variant: Any, run_variant: Any) -> None:
         assert not outcome.ids("passed")
     else:
         assert not variant.unnoticed(outcome.ids("failed"))
+
+
+@pytest.mark.slow
+def test_variants_are_noticed_on_a_simulated_device(tmp_path, monkeypatch) -> None:
+    build.library()
+    out = tmp_path / "failed.json"
+    own = {"PYTHONPATH": str(PRETEND), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "simulated", str(out)], env=accel_sim.environment("npu", base={**os.environ, **own}),
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert out.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
+    answer = json.loads(out.read_text(encoding="utf-8"))
+    assert answer["control"] == []
+    assert {name: checks for name, checks in answer["unnoticed"].items() if checks} == {}
+    monkeypatch.syspath_prepend(PRETEND)
+    needed = importlib.import_module("broken").NEEDS_DEVICE_MEMORY
+    assert needed - {*answer["proved"]} == set()

@@ -7,6 +7,7 @@ Other checks may notice it too: many are made by rule for every method, and most
 
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_good.accelerator import GOOD_Accelerator
 
 EVERYTHING = "*"
-#: The checks of call shapes: our interface's and the installed DeepSpeed's.
-SHAPES = ("identity.has_every_method", "identity.has_every_method_of_upstream")
-#: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
+#: What the good accelerator cannot be broken in: its memory is the host's. See simulated.py.
 _ORDER = """asking_does_not_wait device_waits_for_a_stream event_makes_the_named_stream_wait
     events_are_marks_of_their_own event_that_is_done_is_of_work_that_is host_waits_for_a_stream
     event_recorded_again_marks_the_later_work
@@ -40,14 +40,12 @@ class Site:
 
     metadata, entry_points: text of the installed distribution.
     files:                  path below the folder -> text.
-    environment:            variables for the run.
     """
 
     folder: Path
     metadata: str
     entry_points: str
     files: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
 
     def edit(self, path: str, old: str, new: str) -> None:
         """Replace text in the run's own copy of the good package; an empty `old` means the end of the file."""
@@ -65,14 +63,13 @@ class Variant:
     """One broken thing.
 
     fails:   ids of the checks that have to fail; an id without its [parameter] stands for one of them at least.
-    kind:    the broken class, or None where `patch` breaks something else.
+    thing:   the broken class, or a function that breaks the site of a run.
     started: the fixture of the suite that starts processes and whose checks are run; empty: all other checks.
     """
 
     name: str
     fails: tuple[str, ...]
-    kind: type | None
-    patch: Patch | None
+    thing: type | Patch
     started: str = ""
 
     @property
@@ -100,8 +97,7 @@ def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], An
     assert " ".join(ids) == " ".join(fails), f"{fails} are not ids of checks"
 
     def register(thing: Any) -> Any:
-        kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
-        variant = Variant(name or thing.__name__, ids, kind, patch, started)
+        variant = Variant(name or thing.__name__, ids, thing, started)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing
@@ -109,21 +105,34 @@ def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], An
     return register
 
 
-def broken(name: str, *fails: str, **members: Any) -> None:
-    """Register a good accelerator with other members."""
-    from accel_good.accelerator import GOOD_Accelerator
+def table(*rows: tuple[Any, ...], started: str = "", module: str = __name__) -> None:
+    """Register a good accelerator with other members for each row: (name, checks, member, value[, member, value]).
 
-    breaks(*fails, name=name)(type(name, (GOOD_Accelerator,), members))
+    module: `__name__` of the caller, from where processes import the classes.
+    """
+    for name, fails, *members in rows:
+        changed = dict(zip(members[::2], members[1::2], strict=True))
+        kind = type(name, (GOOD_Accelerator,), {**changed, "__module__": module})
+        breaks(fails, name=name, started=started)(kind)
+        setattr(sys.modules[module], name, kind)
 
 
-def answers(methods: dict[str, Any], *fails: str, started: str = "") -> None:
+def answers(methods: dict[str, Any], *fails: str) -> None:
     """Register a variant for each method that then only returns the value; `{}` in an id is the method's name."""
-    from accel_good.accelerator import GOOD_Accelerator
-
     for method, value in methods.items():
         name = f"{method}_is_{value!r}".replace(" ", "")
-        kind = type(name, (GOOD_Accelerator,), {method: lambda self, *args, value=value, **kwargs: value})
-        breaks(*(check.format(method) for check in fails), started=started, name=name)(kind)
+        table((name, " ".join(fails).format(method), method, lambda self, *_, value=value, **__: value))
+
+
+def after(method: Callable[..., Any], more: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that does something more, with the same arguments."""
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        more(*args, **kwargs)
+        return result
+
+    return both
 
 
 def load() -> dict[str, Variant]:

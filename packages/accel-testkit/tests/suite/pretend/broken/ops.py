@@ -1,119 +1,32 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ops: tables that name nothing, builders that raise or lie, forgotten arguments, silent failures."""
+"""Op tables, builders, optimizers, host ops, file I/O: what raises or lies, forgotten arguments, silent failures."""
 
+import os
 import subprocess
-from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import torch
-from accel_good.accelerator import GOOD_Accelerator
-from accel_good.op_builder import TABLE, optimizers
+from accel_good.accelerator import GOOD_Accelerator as Good
+from accel_good.op_builder import TABLE
+from accel_good.runtime import TheRuntime
 from accel_good.traits import TRAITS
 from setuptools.command.build_ext import build_ext
 
-from accel_core.op_builder import OpTable
-from broken import answers, breaks, broken
+from accel_core.op_builder import Implementation
+from accel_ops.op_builder import AsyncIOBuilder
+from broken import answers, breaks, table
 
 
-def _with(**builders: str) -> type[GOOD_Accelerator]:
-    """A class whose op table has these entries too."""
-
-    class Changed(GOOD_Accelerator):
-        def __init__(self) -> None:
-            super().__init__()
-            self.op_table = OpTable(TABLE.package, {**TABLE, **builders})
-
-    return Changed
-
-
-class RaisingBuilder(optimizers.FusedAdamBuilder):
-    def is_compatible(self, verbose: bool = False) -> bool:
-        raise FileNotFoundError("/usr/local/good/version.txt")
-
-
-class StartingBuilder(optimizers.FusedAdamBuilder):
-    def is_compatible(self, verbose: bool = False) -> bool:
-        return subprocess.run(["true"], check=False).returncode == 0
-
-
-class NamelessBuilder(optimizers.FusedAdamBuilder):
-    NAME = "cpu_adam"
-
-
-_STEPS = "op_numerics.optimizer_steps_are_right"
-_ADAM = (f"{_STEPS}[FusedAdam-AdamW]", f"{_STEPS}[FusedAdam-Adam]")
-_HARMLESS = "op_table.asking_for_compatibility_is_harmless"
-_BUILDERS: dict[str, tuple[str, ...]] = {
-    "RaisingBuilder": (_HARMLESS, *_ADAM),
-    "StartingBuilder": (_HARMLESS,),
-    "NamelessBuilder": ("op_table.builders_tell_about_themselves",),
-}
-for _name, _fails in _BUILDERS.items():
-    breaks(*_fails, name=_name)(_with(FusedAdamBuilder=f"broken.ops:{_name}"))
-# A package that can be imported, of other builders.
-broken(
-    "PackageOfBuildersIsAnother",
-    "op_table.package_of_builders_can_be_imported",
-    op_builder_dir=lambda self: "accel_ops.op_builder",
-)
-
-
-@breaks("op_table.subclass_has_the_ops_of_its_class")
-class PackageIsThatOfSelf(GOOD_Accelerator):
-    """Right for its own class, which is where the builders are."""
-
-    def op_builder_dir(self) -> str:
-        own = type(self) is PackageIsThatOfSelf
-        return super().op_builder_dir() if own else f"{type(self).__module__}.op_builder"
-
-
-@breaks("op_table.missing_ops_have_reasons")
-class MissingOpHasNoTrait(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
-
-
-# As it was on cuda and hpu.
-broken(
-    "MissingOpIsNone",
-    "op_table.asking_for_compatibility_is_harmless op_loading.builders_are_new",
-    "op_table.missing_ops_have_reasons op_table.unknown_op_is_refused",
-    "identity.deepspeed_s_builders_are_this_device_s",
-    create_op_builder=lambda self, class_name: (
-        GOOD_Accelerator.create_op_builder(self, class_name) if class_name in TABLE else None
-    ),
-)
-
-
-def _uncorrected(*args: Any) -> None:
-    """Adam without its bias correction."""
-    optimizers.multi_tensor_adam(*args[:9], 0, *args[10:])
-
-
-class UncorrectedBuilder(optimizers.FusedAdamBuilder):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": _uncorrected}
-
-
-breaks(*_ADAM, name="AdamIsNotCorrected")(_with(FusedAdamBuilder="broken.ops:UncorrectedBuilder"))
-
-
-# --- what the checks of ops notice: forgotten arguments, wrong layouts, caches that are shared or never reset
-
-_STEP = "op_steps.every_step_is_right"
-_SHARED = "op_steps.optimizers_do_not_share_anything"
-
-
-def with_builder(builder: str, **changes: Any) -> type[GOOD_Accelerator]:
+def with_builder(builder, **changes):
     """A class in which one builder has other attributes."""
 
-    class Changed(GOOD_Accelerator):
-        _changed: type | None = None
+    class Changed(Good):
+        _changed = None
 
-        def get_op_builder(self, class_name: str) -> Any:
+        def get_op_builder(self, class_name):
             cls = super().get_op_builder(class_name)
             if class_name != builder:
                 return cls
@@ -124,102 +37,226 @@ def with_builder(builder: str, **changes: Any) -> type[GOOD_Accelerator]:
     return Changed
 
 
-class _Changed:
+class ChangedOp:
     """A loaded op with some functions replaced; each gets the true op first."""
 
-    def __init__(self, op: Any, functions: dict[str, Callable[..., Any]]) -> None:
+    def __init__(self, op, functions):
         self.op = op
         self.__dict__.update({name: partial(function, op) for name, function in functions.items()})
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.op, name)
 
 
-def register_calls(builder: str, name: str, *fails: str, **functions: Callable[..., Any]) -> None:
-    """Register a variant in which functions of a loaded op are replaced."""
+def functions(*rows):
+    """Register a variant for each row, in which functions of a loaded op are replaced.
 
-    def load(self: Any, verbose: bool = True) -> Any:
-        return _Changed(super(type(self), self).load(verbose), functions)
+    A row is (name, builder, checks, function, what takes its place[, function, what takes its place]).
+    """
+    for name, builder, fails, *members in rows:
+        changed = dict(zip(members[::2], members[1::2], strict=True))
 
-    breaks(*fails, name=name)(with_builder(builder, load=load))
+        def load(self, verbose=True, changed=changed):
+            return ChangedOp(super(type(self), self).load(verbose), changed)
+
+        breaks(fails, name=name)(with_builder(builder, load=load))
 
 
-def replaces(builder: str, function: str, *fails: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def replaces(builder, function, *fails):
     """Register a variant of the decorated function's name, in which it is a function of a loaded op."""
 
-    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
-        register_calls(builder, replacement.__name__, *fails, **{function: replacement})
+    def register(replacement):
+        functions((replacement.__name__, builder, " ".join(fails), function, replacement))
         return replacement
 
     return register
 
 
-@replaces(
-    "FusedAdamBuilder", "multi_tensor_adam", f"{_STEP}[FusedAdamBuilder-Adam] {_SHARED}[FusedAdamBuilder]"
-)
-def AdamKeepsTheFirstRate(op: Any, chunk: int, flag: Any, lists: Any, lr: float, *rest: Any) -> None:
-    op.first_rate = getattr(op, "first_rate", lr)
-    op.multi_tensor_adam(chunk, flag, lists, op.first_rate, *rest)
+# --- the table and its package
+
+answers({"build_extension": build_ext}, "op_loading.extension_command_takes_options")
+table(
+    # A package that can be imported, of other builders.
+    ("PackageOfBuildersIsAnother", "op_table.package_of_builders_can_be_imported",
+     "op_builder_dir", lambda self: "accel_ops.op_builder"),
+    ("BuildersAreKept", "op_loading.builders_are_new", "create_op_builder", cache(Good.create_op_builder)),
+    # As it was on cuda and hpu.
+    ("MissingOpIsNone",
+     "op_table.asking_for_compatibility_is_harmless op_loading.builders_are_new "
+     "op_table.missing_ops_have_reasons op_table.unknown_op_is_refused "
+     "identity.deepspeed_s_builders_are_this_device_s",
+     "create_op_builder", lambda self, class_name: (
+         Good.create_op_builder(self, class_name) if class_name in TABLE else None)),
+)  # fmt: skip
 
 
-register_calls(
-    "FusedLambBuilder",
-    "LambReturnsNothing",
-    "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
-    lamb=lambda op, *arguments: (op.lamb(*arguments), None)[1],
-)
-register_calls(
-    "FusedLionBuilder",
-    "StridesAreForgotten",
-    "op_steps.every_form_is_stepped[gaps-FusedLionBuilder]",
-    "op_steps.every_form_is_stepped[channels last-FusedLionBuilder]",
-    multi_tensor_lion=lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
-        chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest
-    ),
-)
-register_calls(
-    "CPUAdamBuilder",
-    "RollbackDoesNothing",
-    "op_host.adam_can_take_a_step_back",
-    adam_rollback=lambda op, *arguments: 0,
-)
+@breaks("op_table.subclass_has_the_ops_of_its_class")
+class PackageIsThatOfSelf(Good):
+    """Right for its own class, which is where the builders are."""
+
+    def op_builder_dir(self):
+        own = type(self) is PackageIsThatOfSelf
+        return super().op_builder_dir() if own else f"{type(self).__module__}.op_builder"
 
 
-_gone: set[int] = set()
+class _WithoutTrait(Good):
+    def __init__(self):
+        super().__init__()
+        self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
 
 
-def _destroyed(op: Any, number: int) -> None:
+breaks("op_table.missing_ops_have_reasons", name="MissingOpHasNoTrait")(_WithoutTrait)
+
+
+# --- builders
+
+_STEPS = "op_numerics.optimizer_steps_are_right"
+_ADAM = f"{_STEPS}[FusedAdam-AdamW] {_STEPS}[FusedAdam-Adam]"
+_HARMLESS = "op_table.asking_for_compatibility_is_harmless"
+_LOADED = {}
+
+
+def _raises(self, verbose=False):
+    raise FileNotFoundError("/usr/local/good/version.txt")
+
+
+def _load_once(self, verbose=True):
+    kind = type(self)
+    _LOADED[kind] = _LOADED.get(kind) or super(kind, self).load(verbose)
+    return _LOADED[kind]
+
+
+for _name, _builder, _fails, _changes in (
+    ("RaisingBuilder", "FusedAdamBuilder", f"{_HARMLESS} {_ADAM}", {"is_compatible": _raises}),
+    ("StartingBuilder", "FusedAdamBuilder", _HARMLESS,
+     {"is_compatible": lambda self, verbose=False: subprocess.run(["true"], check=False).returncode == 0}),
+    ("NamelessBuilder", "FusedAdamBuilder", "op_table.builders_tell_about_themselves", {"NAME": "cpu_adam"}),
+    ("OneRangeForAll", "FPQuantizerBuilder", "op_fp_quantizer.builder_tells_type_and_range",
+     {"get_quant_range": staticmethod(lambda bits=None: 480.0)}),
+    ("ReasonIsUnfinished", "FusedLionBuilder", "op_routes.reasons_are_whole[FusedLionBuilder]",
+     {"compatibility": lambda self: (True, "torch.ops.")}),
+    ("NamedOpIsNotCalled", "FusedLionBuilder", "op_routes.named_ops_of_the_runtime_compute[FusedLionBuilder]",
+     {"compatibility": lambda self: (True, "torch.ops.aten.relu"),
+      "implementations": classmethod(lambda cls: (Implementation.VENDOR_OP, Implementation.PLAIN))}),
+    ("LoadedOpsAreOne", "InferenceBuilder",
+     "op_attention.two_ops_share_no_cache op_inference_forms.what_there_is_not_is_refused",
+     {"load": _load_once}),
+    ("OpIsRefusedAndLoads", "UtilsBuilder", "op_loading.compatible_op_loads[UtilsBuilder]",
+     {"compatibility": lambda self: (False, "it was never tried out")}),
+    ("ProbesRaise", "UtilsBuilder", "op_loading.a_probe_that_fails_is_a_reason[UtilsBuilder]",
+     {"is_compatible": lambda self, verbose=False: self.compatibility()[0]}),
+    ("OpHasAnotherName", "FusedLambBuilder", "op_loading.names_are_upstream_s", {"NAME": "lamb"}),
+):  # fmt: skip
+    breaks(_fails, name=_name)(with_builder(_builder, **_changes))
+
+
+# --- optimizers: forgotten arguments, wrong layouts, early rounding, settings that stay, a device left current
+
+_STEP = "op_steps.every_step_is_right"
+_FORM = "op_steps.every_form_is_stepped"
+_NOTHING = "op_steps.nothing_comes_of_nothing"
+_gone = set()
+
+
+def _destroyed(op, number):
     if number in _gone:
         raise KeyError(number)
     _gone.add(number)
 
 
-register_calls(
-    "CPULionBuilder",
-    "DestroyingTwiceFails",
-    "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
-    destroy_lion=_destroyed,
-    create_lion=lambda op, number, *a: (_gone.discard(number), op.create_lion(number, *a)),
-)
-register_calls(
-    "UtilsBuilder",
-    "PartsAreCopies",
-    "op_host.tensors_are_flattened",
-    unflatten=lambda op, flat, tensors: [part.clone() for part in op.unflatten(flat, tensors)],
-)
+functions(
+    # Adam without its bias correction.
+    ("AdamIsNotCorrected", "FusedAdamBuilder", _ADAM,
+     "multi_tensor_adam", lambda op, *args: op.multi_tensor_adam(*args[:9], 0, *args[10:])),
+    ("LambReturnsNothing", "FusedLambBuilder", "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
+     "lamb", lambda op, *arguments: (op.lamb(*arguments), None)[1]),
+    ("EveryFunctionExists", "FusedLambBuilder", "op_loading.unknown_functions_are_missing",
+     "no_such_function", lambda op: None),
+    ("StridesAreForgotten", "FusedLionBuilder",
+     f"{_FORM}[gaps-FusedLionBuilder] {_FORM}[channels last-FusedLionBuilder]",
+     "multi_tensor_lion", lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
+         chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest)),
+    ("LionHidesNan", "FusedLionBuilder", "op_steps.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",
+     "multi_tensor_lion", lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
+         chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)),
+    ("LionStepsOnDevice0", "FusedLionBuilder", "op_devices.op_computes_where_its_tensors_are[FusedLionBuilder]",
+     "multi_tensor_lion", lambda op, *arguments: (
+         op.multi_tensor_lion(*arguments) if TheRuntime.now.index == 0 else None)),
+    ("RollbackDoesNothing", "CPUAdamBuilder", "op_host.adam_can_take_a_step_back",
+     "adam_rollback", lambda op, *arguments: 0),
+    ("DestroyingTwiceFails", "CPULionBuilder", "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
+     "destroy_lion", _destroyed,
+     "create_lion", lambda op, number, *rest: (_gone.discard(number), op.create_lion(number, *rest))),
+    ("PartsAreCopies", "UtilsBuilder", "op_host.tensors_are_flattened",
+     "unflatten", lambda op, flat, tensors: [part.clone() for part in op.unflatten(flat, tensors)]),
+)  # fmt: skip
 
 
 @replaces(
-    "PinMemoryBuilder",
-    "pin_handle",
-    "op_host.locked_memory_is_locked_until_freed op_host.handles_share_their_memory",
+    "FusedAdamBuilder", "multi_tensor_adam",
+    f"{_STEP}[FusedAdamBuilder-Adam] op_steps.optimizers_do_not_share_anything[FusedAdamBuilder]",
+)  # fmt: skip
+def AdamKeepsTheFirstRate(op, chunk, flag, lists, lr, *rest):
+    op.first_rate = getattr(op, "first_rate", lr)
+    op.multi_tensor_adam(chunk, flag, lists, op.first_rate, *rest)
+
+
+@replaces(
+    "FusedAdamBuilder", "multi_tensor_adam", "op_steps.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
 )
-def HandlesKnowTheirOwn(op: Any) -> Any:
-    mine: list[int] = []
+def AdamSetsTheFlag(op, chunk, flag, lists, *rest):
+    op.multi_tensor_adam(chunk, flag, lists, *rest)
+    if not all(bool(grad.isfinite().all()) for grad in lists[0]):
+        flag.fill_(1)
+
+
+@replaces(
+    "FusedAdamBuilder", "multi_tensor_adam",
+    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
+)  # fmt: skip
+def DecayIsRounded(op, chunk, flag, lists, *arguments):
+    *middle, decoupled, correction, decay = arguments
+    if not decoupled:
+        grads = [grad + decay * param.detach() for grad, param in zip(*lists[:2], strict=True)]
+        lists, decay = [grads, *lists[1:]], 0.0
+    op.multi_tensor_adam(chunk, flag, lists, *middle, decoupled, correction, decay)
+
+
+@replaces("FusedLambBuilder", "lamb", "op_devices.op_leaves_device_and_streams[FusedLambBuilder]")
+def LambLeavesAnotherStream(op, *arguments):
+    streams = TheRuntime.now.streams
+    streams.current[1] = streams.default[1]
+    return op.lamb(*arguments)
+
+
+@replaces("CPULionBuilder", "lion_update", "op_devices.op_leaves_settings[CPULionBuilder]")
+def LionSetsThreads(op, *arguments):
+    torch.set_num_threads(torch.get_num_threads() % 2 + 1)
+    return op.lion_update(*arguments)
+
+
+@replaces(
+    "CPUAdagradBuilder", "adagrad_update", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16"))
+)
+def SumsHaveALeastNumber(op, *arguments):
+    result = op.adagrad_update(*arguments)
+    arguments[-1].clamp_(min=1e-30)
+    return result
+
+
+# --- the host's memory
+
+
+@replaces(
+    "PinMemoryBuilder", "pin_handle",
+    "op_host.locked_memory_is_locked_until_freed op_host.handles_share_their_memory",
+)  # fmt: skip
+def HandlesKnowTheirOwn(op):
+    mine = []
     handle = op.pin_handle()
 
-    def new(size: int, example: torch.Tensor) -> torch.Tensor:
-        block: torch.Tensor = handle.new_cpu_locked_tensor(size, example)
+    def new(size, example):
+        block = handle.new_cpu_locked_tensor(size, example)
         mine.append(block.data_ptr())
         return block
 
@@ -231,122 +268,116 @@ def HandlesKnowTheirOwn(op: Any) -> Any:
     )
 
 
-register_calls(
-    "InferenceBuilder",
-    "CacheIsNeverReset",
-    "op_attention.cache_can_be_reset op_inference_forms.what_there_is_not_is_refused",
-    reset_cache=lambda op: None,
-)
-register_calls(
-    "InferenceBuilder",
-    "BatchIsRepeated",
-    "op_attention.cache_can_be_repeated",
-    repeat_kv_cache_fp32=lambda op, batch, times: [
-        rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
-        for rows in op.repeat_kv_cache_fp32(batch, times)
-    ],
-)
-register_calls(
-    "InferenceBuilder",
-    "WindowIsOneWider",
-    "op_attention.attention_is_right[window-fp32]",
-    "op_attention.attention_is_right[alibi, grouped heads, window-fp32]",
-    softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:]),
-)
-
-_NORMS = [
-    f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")
-]
-register_calls(
-    "InferenceCoreBuilder",
-    "PreNormIsForgotten",
-    *_NORMS,
-    "op_norm_extremes.residuals_may_be_written_over",
-    pre_layer_norm=lambda op, *tensors: None,
-)
-
-_LOADED: dict[type, Any] = {}
+@replaces("UtilsBuilder", "cast_to_byte_tensor", "op_host.tensors_are_bytes")
+def BytesAreCopies(op, tensors):
+    bytes_of = op.cast_to_byte_tensor(tensors)
+    return bytes_of.clone() if isinstance(bytes_of, torch.Tensor) else [one.clone() for one in bytes_of]
 
 
-def _load_once(self: Any, verbose: bool = True) -> Any:
-    kind = type(self)
-    _LOADED[kind] = _LOADED.get(kind) or super(kind, self).load(verbose)
-    return _LOADED[kind]
+# --- file I/O
 
 
-breaks(
-    "op_attention.two_ops_share_no_cache op_inference_forms.what_there_is_not_is_refused",
-    name="LoadedOpsAreOne",
-)(with_builder("InferenceBuilder", load=_load_once))
-breaks("op_loading.compatible_op_loads[UtilsBuilder]", name="OpIsRefusedAndLoads")(
-    with_builder("UtilsBuilder", compatibility=lambda self: (False, "it was never tried out"))
-)
-breaks("op_loading.a_probe_that_fails_is_a_reason[UtilsBuilder]", name="ProbesRaise")(
-    with_builder("UtilsBuilder", is_compatible=lambda self, verbose=False: self.compatibility()[0])
-)
-breaks("op_loading.names_are_upstream_s", name="OpHasAnotherName")(
-    with_builder("FusedLambBuilder", NAME="lamb")
-)
-answers({"build_extension": build_ext}, "op_loading.extension_command_takes_options")
+class Files:
+    """A handle with some functions replaced."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __getattr__(self, name):
+        return getattr(self.handle, name)
 
 
-@breaks("op_loading.builders_are_new")
-class BuildersAreKept(GOOD_Accelerator):
-    def create_op_builder(self, class_name: str) -> Any:
-        kept = self.__dict__.setdefault("_kept", {})
-        return kept.setdefault(class_name, super().create_op_builder(class_name))
+class Served(_WithoutTrait):
+    """The pretended device with the file I/O that all vendors have."""
+
+    handle = Files
+    functions = {}  # noqa: RUF012
+    _builder = None
+
+    def get_op_builder(self, class_name):
+        if class_name != "AsyncIOBuilder":
+            return super().get_op_builder(class_name)
+        kind = type(self)
+        kind._builder = kind._builder or type(class_name, (AsyncIOBuilder,), {"load": self._load})
+        return kind._builder
+
+    @classmethod
+    def _load(cls, verbose=True):
+        op = AsyncIOBuilder().load(verbose)
+        functions = {"aio_handle": lambda *arguments: cls.handle(op.aio_handle(*arguments)), **cls.functions}
+        return SimpleNamespace(**{**vars(op), **functions})
 
 
-# --- what the checks of the runtime's operators notice: one that has to be there, one tried for nothing, a blind trial
-
-_OP = "rms_norm"
-_library = torch.library.Library("accel_broken", "FRAGMENT")
-_library.define(f"{_OP}(Tensor x, Tensor gamma, float epsilon) -> Tensor")
-
-
-def _computed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
-    return (x.float() * (x.float().square().mean(-1, keepdim=True) + epsilon).rsqrt()).to(x.dtype) * gamma
+def _what_fits(there, here):
+    size = min(there.numel(), here.numel())
+    there.view(-1)[:size] = here.reshape(-1)[:size]
+    return 0
 
 
-_library.impl(_OP, _computed, "CompositeExplicitAutograd")
+def _truncating(self, buffer, file, offset=0):
+    os.truncate(file, offset)
+    return self.handle.sync_pwrite(buffer, file, offset)
 
 
-def _norm(output: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> None:
-    output.copy_(torch.ops.accel_broken.rms_norm(x, gamma, epsilon))
+def _emptying(self, buffer, file, offset=0):
+    if not buffer.numel():
+        Path(file).write_bytes(b"")
+    return self.handle.sync_pwrite(buffer, file, offset)
 
 
-def _tried() -> bool:
-    try:
-        torch.ops.accel_broken.rms_norm(torch.ones(2, 4), torch.ones(4), 1e-3)
-    except Exception:
-        return False
-    return True
+class Silent(Files):
+    lost = 0
+
+    def async_pread(self, buffer, file, offset=0):
+        whole = Path(file).exists() and Path(file).stat().st_size >= offset + buffer.numel()
+        self.lost += not whole
+        return self.handle.async_pread(buffer, file, offset) if whole else 0
+
+    def wait(self):
+        count = self.handle.wait() + self.lost
+        self.lost = 0
+        return count
 
 
-def _over_it(self: Any, verbose: bool = True) -> Any:
-    op = super(type(self), self).load(verbose)
-    op.rms_norm = _norm
-    return op
+class GivingUp(Files):
+    """The requests are made while they are waited for, up to the first error."""
+
+    def __init__(self, handle):
+        super().__init__(handle)
+        self.begun = []
+
+    def async_pread(self, buffer, file, offset=0):
+        self.begun.append((buffer, file, offset))
+        return 0
+
+    def wait(self):
+        waiting, self.begun = self.begun, []
+        count = self.handle.wait()
+        for request in waiting:
+            self.handle.sync_pread(*request)
+        return count + len(waiting)
 
 
-def _tried_only(self: Any, verbose: bool = True) -> Any:
-    _tried()
-    return super(type(self), self).load(verbose)
+def _handle(**methods):
+    return {"handle": type("Changed", (Files,), methods)}
 
 
-def _tried_blindly(self: Any, verbose: bool = True) -> Any:
-    return _over_it(self, verbose) if _tried() else super(type(self), self).load(verbose)
-
-
-def _told(self: Any) -> tuple[bool, str]:
-    return True, f"plain torch, or {_OP}"
-
-
-def _register(name: str, load: Any, *fails: str) -> None:
-    kind = with_builder("InferenceCoreBuilder", load=load, compatibility=_told)
-    breaks(*(f"op_runtime.{check}" for check in fails), name=name)(kind)
-
-
-_register("OperatorHasToBeThere", _over_it, "op_serves_without_the_runtime_s[InferenceCoreBuilder]")
-_register("OperatorIsTriedForNothing", _tried_only, "operator_that_works_is_used[InferenceCoreBuilder]")
-_register("TrialIsBlind", _tried_blindly, "operator_that_is_wrong_is_not_used")
+for _name, _checks, _changes in (
+    ("MemcpyCopiesWhatFits", ["functions_without_a_handle_transfer"],
+     {"functions": {"deepspeed_memcpy": _what_fits}}),
+    ("Files_Truncating", ["writes_leave_the_rest_of_a_file", "locked_tensors_can_be_transferred"],
+     _handle(sync_pwrite=_truncating)),
+    ("Files_FromTheStart", ["reads_in_flight_each_fill_their_tensor"],
+     _handle(async_pread=lambda self, buffer, file, offset=0: self.handle.async_pread(buffer, file, 0))),
+    ("Files_Silent", ["requests_that_fail_say_so"], {"handle": Silent}),
+    ("Files_OneSize", ["handle_tells_what_it_was_given"], _handle(get_block_size=lambda self: 1 << 20)),
+    ("Files_GivingUp", ["error_ends_no_other_request"], {"handle": GivingUp}),
+    ("Files_AsItLies", ["strides_are_transferred_or_refused"],
+     _handle(sync_pwrite=lambda self, buffer, file, offset=0: self.handle.sync_pwrite(
+         buffer.as_strided((buffer.numel(),), (1,)), file, offset))),
+    ("Files_Emptying", ["nothing_is_transferred_of_empty_tensors"], _handle(sync_pwrite=_emptying)),
+    ("Files_ComparedAtTheStart", ["transfers_may_be_compared_afterwards"],
+     _handle(read=lambda self, buffer, file, validate, offset=0: self.handle.read(
+         buffer, file, validate, 0 if validate else offset))),
+):  # fmt: skip
+    breaks(*(f"op_file_io.{check}" for check in _checks), name=_name)(type(_name, (Served,), _changes))

@@ -3,19 +3,8 @@
 """The ops of the pretended device."""
 
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import INFERENCE, PLAIN
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN
 
-_MODULES = {
-    "optimizers": ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder"),
-    "others": (
-        "FusedLambBuilder",
-        "FusedLionBuilder",
-        *INFERENCE,
-        *PLAIN,
-        "PinMemoryBuilder",
-        "UtilsBuilder",
-    ),
-}
 TABLE = OpTable(
-    __name__, {name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names}
+    __name__, {name: f"{__name__}.builders:{name}" for name in (*FUSED, *HOST, *INFERENCE, *PLAIN)}
 )

@@ -1,0 +1,331 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of ops: inference, quantizers, ops in plain torch. Truncation, forgotten biases, strides, refusals."""
+
+import torch
+
+from accel_core.errors import InvalidOpArgument
+from broken import breaks
+from broken.ops import functions, replaces, with_builder
+
+# --- inference: caches that are shared or never reset, positions, masks, norms that round early
+
+_REFUSED = "op_inference_forms.what_there_is_not_is_refused"
+_RIGHT = "op_attention.attention_is_right"
+
+functions(
+    ("CacheIsNeverReset", "InferenceBuilder", f"op_attention.cache_can_be_reset {_REFUSED}",
+     "reset_cache", lambda op: None),
+    ("BatchIsRepeated", "InferenceBuilder", "op_attention.cache_can_be_repeated",
+     "repeat_kv_cache_fp32", lambda op, batch, times: [
+         rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
+         for rows in op.repeat_kv_cache_fp32(batch, times)]),
+    ("WindowIsOneWider", "InferenceBuilder",
+     f"{_RIGHT}[window-fp32] {_RIGHT}[alibi, grouped heads, window-fp32]",
+     "softmax_context_fp32",
+     lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:])),
+    ("NoGroupsAreOne", "InferenceBuilder", "op_inference_forms.cache_takes_other_batches",
+     "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:6], a[6] or 1, *a[7:])),
+    ("LayersAreCountedAnew", "InferenceBuilder", "op_attention.every_layer_has_a_cache",
+     "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:12], a[12] % 32, *a[13:])),
+    ("OneTokenIsNoPrompt", "InferenceBuilder",
+     "op_attention.tokens_go_on_from_one_token op_inference_forms.given_positions_rotate",
+     "softmax_context_fp32",
+     lambda op, rows, *a: op.softmax_context_fp32(rows, *a[:-1], a[-1] and rows.shape[1] > 1)),
+    ("AnglesSlip", "InferenceBuilder",
+     "op_attention.positions_are_exact_in_long_prompts op_inference_forms.given_positions_rotate",
+     "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
+         rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
+    ("MasksAreInverted", "InferenceBuilder", "op_inference_forms.masks_of_every_form_hide_alike",
+     "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
+         rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
+    ("PreNormIsForgotten", "InferenceCoreBuilder",
+     " ".join(f"op_inference.functions_are_right[norms of the core-{t}]" for t in ("fp32", "fp16", "bf16"))
+     + " op_norm_extremes.residuals_may_be_written_over",
+     "pre_layer_norm", lambda op, *tensors: None),
+)  # fmt: skip
+
+
+@replaces("InferenceBuilder", "rms_norm", "op_norm_extremes.large_activations_are_normed")
+def NormsAreOfHalves(op, x, gamma, eps):
+    op.rms_norm(x, gamma, eps)
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
+
+
+@replaces(
+    "InferenceCoreBuilder", "post_layer_norm", "op_norm_extremes.norms_may_be_written_over_their_inputs"
+)
+def InputIsOverwritten(op, out, x, y, *rest):
+    out.copy_(x)
+    op.post_layer_norm(out, out.clone(), y, *rest)
+
+
+@replaces("InferenceCoreBuilder", "layer_norm", "op_norm_extremes.large_means_are_taken_off")
+def VarianceInOnePass(op, out, x, gamma, beta, eps):
+    wide = x.float()
+    mean = wide.mean(-1, keepdim=True)
+    variance = (wide.square().mean(-1, keepdim=True) - mean.square()).clamp_(min=0)
+    out.copy_((wide - mean) * torch.rsqrt(variance + eps) * gamma.float() + beta.float())
+
+
+@replaces(
+    "InferenceCoreBuilder", "gated_activation",
+    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
+)  # fmt: skip
+def GateIsRounded(op, out, x, bias, kind):
+    x = x if bias is None else x + bias
+    gate, value = (torch.empty_like(out) for _ in range(2))
+    ones = torch.stack([x[..., 0::2], torch.ones_like(x[..., 0::2])], -1).flatten(-2)
+    op.gated_activation(gate, ones, None, kind)
+    value.copy_(x[..., 1::2])
+    out.copy_(gate * value)
+
+
+# --- operators of the runtime: one that has to be there, one tried for nothing, a blind trial
+
+_OP = "rms_norm"
+_library = torch.library.Library("accel_broken", "FRAGMENT")
+_library.define(f"{_OP}(Tensor x, Tensor gamma, float epsilon) -> Tensor")
+
+
+def _computed(x, gamma, epsilon):
+    return (x.float() * (x.float().square().mean(-1, keepdim=True) + epsilon).rsqrt()).to(x.dtype) * gamma
+
+
+_library.impl(_OP, _computed, "CompositeExplicitAutograd")
+
+
+def _norm(output, x, gamma, epsilon):
+    output.copy_(torch.ops.accel_broken.rms_norm(x, gamma, epsilon))
+
+
+def _tried():
+    try:
+        torch.ops.accel_broken.rms_norm(torch.ones(2, 4), torch.ones(4), 1e-3)
+    except Exception:
+        return False
+    return True
+
+
+def _over_it(self, verbose=True):
+    op = super(type(self), self).load(verbose)
+    op.rms_norm = _norm
+    return op
+
+
+def _tried_only(self, verbose=True):
+    _tried()
+    return super(type(self), self).load(verbose)
+
+
+def _tried_blindly(self, verbose=True):
+    return _over_it(self, verbose) if _tried() else super(type(self), self).load(verbose)
+
+
+for _name, _load, _check in (
+    ("OperatorHasToBeThere", _over_it, "op_serves_without_the_runtime_s[InferenceCoreBuilder]"),
+    ("OperatorIsTriedForNothing", _tried_only, "operator_that_works_is_used[InferenceCoreBuilder]"),
+    ("TrialIsBlind", _tried_blindly, "operator_that_is_wrong_is_not_used"),
+):
+    breaks(f"op_runtime.{_check}", name=_name)(
+        with_builder(
+            "InferenceCoreBuilder", load=_load, compatibility=lambda self: (True, f"plain torch, or {_OP}")
+        )
+    )
+
+
+# --- the quantizer: truncation, hidden overflows, early rounding, integers and errors that are forgotten
+
+_QUANTIZER = "QuantizerBuilder"
+_OTHERS = "op_quantizer_functions"
+_EXTREMES = "op_quantizer_extremes"
+_BAD = f"op_refusals.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
+
+functions(
+    ("QuantizerHidesOverflow", _QUANTIZER,
+     f"op_quantizer.overflow_stays_visible {_EXTREMES}.sums_pass_overflows_on",
+     "quantize", lambda op, values, *rest: op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *rest)),
+    ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_EXTREMES}.numbers_of_bfloat16_keep_their_range",
+     "quantize", lambda op, values, *rest: op.quantize(
+         values.half() if values.dtype == torch.bfloat16 else values, *rest)),
+    ("HalvesSaturate", _QUANTIZER, f"{_EXTREMES}.numbers_beyond_half_are_infinite",
+     "dequantize", lambda op, *arguments: op.dequantize(*arguments).clamp(-65504, 65504)),
+    ("StochasticIsNearest", _QUANTIZER, f"{_OTHERS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
+     "ds_sr_quantize_fp16", lambda op, *arguments: op.ds_quantize_fp16(*arguments)),
+    ("RoundingIgnoresTheSeed", _QUANTIZER, f"{_EXTREMES}.stochastic_rounding_follows_the_device_s_seed",
+     "ds_sr_quantize_fp32", lambda op, *arguments: (torch.seed(), op.ds_sr_quantize_fp32(*arguments))[1]),
+    ("ErrorsAreForgotten", _QUANTIZER, f"{_OTHERS}.errors_are_fed_back {_OTHERS}.errors_stay_finite",
+     "loco_swizzle_quant",
+     lambda op, values, error, *rest: op.loco_swizzle_quant(values, error.clone(), *rest)),
+    ("ResultsAreLikeTheirData", _QUANTIZER, f"{_OTHERS}.unsigned_integers_are_numbers[8]",
+     "dequantize_int8_to_half_experimental",
+     lambda op, data, *rest: op.dequantize_int8_to_half_experimental(data, *rest).view(data.shape)),
+)  # fmt: skip
+
+
+@replaces(
+    _QUANTIZER, "swizzle_quant", "op_quantizer.groups_are_sent_to_their_devices", f"{_BAD}-swizzle_quant]"
+)
+def GroupsStayInOrder(op, values, groups, bits, kind, *order):
+    data, steps = op.quantize(values, groups, bits, kind)
+    return [data.view(-1), steps]
+
+
+@replaces(
+    _QUANTIZER, "quantize", "op_quantizer.integers_are_rounded_to_nearest",
+    f"{_OTHERS}.errors_are_fed_back",  # it takes its integers from `quantize`
+    "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
+)  # fmt: skip
+def StepIsBetween(op, values, groups, bits, kind):
+    right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
+    if bits != 8 or int(kind) != int(op.Symmetric):
+        return right
+    rows = values.detach().reshape(groups, -1).float()
+    step = (rows.abs().amax(1, keepdim=True) / 127.5).clamp(min=1e-30)
+    integers = (rows / step).round().clamp(-128, 127).nan_to_num(0.0).to(torch.int8)
+    return [integers.view(values.shape), step]
+
+
+@replaces(
+    _QUANTIZER, "ds_quantize_fp32",
+    *(f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-{bits}]" for bits in (8, 4)),
+)  # fmt: skip
+def RoundingInPlaceTruncates(op, values, groups, bits):
+    before = values.clone()
+    op.ds_quantize_fp32(values, groups, bits)
+    step = (2 * before.view(groups, -1).abs().amax(1, keepdim=True) + 1e-5) / (1 << bits)
+    return values.copy_(((before.view(groups, -1) / step).trunc() * step).view(values.shape))
+
+
+@replaces(
+    _QUANTIZER,
+    "dequantize_fp32",
+    "op_quantizer_forms.numbers_come_back_within_a_step",
+    f"{_BAD}-dequantize_fp32]",
+)
+def RowsAreEven(op, data, *arguments):
+    if data.shape[-1] % 2:
+        raise ValueError("an odd row")
+    return op.dequantize_fp32(data, *arguments)
+
+
+@replaces(
+    _QUANTIZER, "loco_swizzle_quant",
+    *(f"{_OTHERS}.float16_errors_complete_what_is_sent[{bits}]" for bits in (4, 8)),
+)  # fmt: skip
+def SumsAreNotRounded(op, values, error, *rest):
+    wide = error.float()
+    result = op.loco_swizzle_quant(values.float(), wide, *rest)
+    error.copy_(wide)
+    return result
+
+
+@replaces(_QUANTIZER, "loco_swizzle_quant", f"{_BAD}-loco_swizzle_quant]")
+def RefusalsAreVague(op, *arguments):
+    try:
+        return op.loco_swizzle_quant(*arguments)
+    except InvalidOpArgument as error:
+        raise InvalidOpArgument(
+            what="it failed", found="an argument", expected="another", do="call it otherwise"
+        ) from error
+
+
+@replaces(_QUANTIZER, "dequantize", "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]")
+def ResultsAreReused(op, *arguments):
+    result = op.dequantize(*arguments)
+    op.buffers = getattr(op, "buffers", {})
+    return op.buffers.setdefault(result.numel(), torch.empty_like(result)).copy_(result)
+
+
+@replaces(
+    _QUANTIZER, "quantized_reduction", f"{_EXTREMES}.sums_of_devices_are_of_float32",
+    f"{_OTHERS}.shapes_are_kept {_OTHERS}.sums_are_quantized_in_any_groups[8]",
+)  # fmt: skip
+def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
+    op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
+    parts = op.dequantize(data, steps, groups, bits, kind).view(devices, out, -1)
+    return op.quantize(sum(parts[1:], parts[0]).float(), out, bits, kind)
+
+
+# --- the quantizer of floats: strides, halves that go up, types, sizes of groups
+
+_FP = "FPQuantizerBuilder"
+_SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
+
+functions(
+    ("AllStepsAreRead", _FP, "op_fp_quantizer.steps_are_read_from_any_layout",
+     "get_scales",
+     lambda op, out, groups: (op.get_scales(out, groups), op.get_scales(out, out.shape[0]))[1]),
+    ("NothingIsRandom", _FP, "op_fp_quantizer.rounding_and_overflow",
+     "quantize", lambda op, out, val, size, stochastic, *rest: op.quantize(out, val, size, 0, *rest)),
+    ("ExponentsAreTruncated", _FP, "op_fp_quantizer.numbers_come_back",
+     "quantize", lambda op, out, val, *rest: op.quantize(
+         out, val - val.sign() * val.abs().amax() / 480 * 16, *rest)),
+    ("FirstPartsAreChosen", _FP, "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
+     "selective_dequantize", lambda op, val, data, indexes, *rest: op.selective_dequantize(
+         val, data, torch.zeros_like(indexes), *rest)),
+)  # fmt: skip
+
+
+@replaces(_FP, "quantize", "op_fp_quantizer.tiny_groups_keep_their_numbers")
+def TinyGroupsAreZero(op, data, values, size, *rest):
+    if size < 1 or values.numel() % size or not values.is_floating_point():
+        return op.quantize(data, values, size, *rest)
+    rows = values.detach().reshape(-1, size)
+    tiny = rows.abs().amax(1, keepdim=True) < 1e-5
+    return op.quantize(data, rows.masked_fill(tiny, 0).view(values.shape), size, *rest)
+
+
+@replaces(
+    _FP, "quantize", "op_fp_quantizer.codes_are_the_format_s_numbers op_fp_quantizer.shapes_and_types_are_taken",
+    "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
+)  # fmt: skip
+def HalvesGoUp(op, out, val, *rest):
+    largest = val.abs().amax() if val.numel() else 0.0
+    return op.quantize(out, torch.where(val.abs() < largest, val * (1 + 2**-22), val), *rest)
+
+
+@replaces(_FP, "quantize", f"{_SMALLEST}[8-3] {_SMALLEST}[8-2]")
+def GroupsAreOfSeveral(op, out, val, size, *rest):
+    if size == 1:
+        raise ValueError("a group of one number")
+    return op.quantize(out, val, size, *rest)
+
+
+# --- other ops in plain torch: a forgotten scale, another order, bits the other way, data as they lie
+
+
+@replaces("EvoformerAttnBuilder", "attention", "op_evoformer.large_problems_are_their_rows")
+def LastRowsAreForgotten(op, q, *rest):
+    op.attention(q, *rest)
+    if q.shape[-3] >= 1024:
+        rest[4][:, 4:].zero_()
+
+
+@replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")
+def GradientsAreNotScaled(op, *arguments):
+    op.attention_bwd(*arguments)
+    arguments[9].mul_(arguments[1].shape[-1] ** 0.5)
+
+
+@replaces("SpatialInferenceBuilder", "nhwc_bias_add_add", "op_plain.biases_are_those_of_channels")
+def SumsAreRoundedTwice(op, x, bias, other):
+    op.nhwc_bias_add_add(x, bias, other)
+    return op.nhwc_bias_add(x, bias) + other
+
+
+@replaces("PackbitsBuilder", "packbits", "op_plain.signs_are_bits")
+def MinusZeroHasNoSign(op, tensor, *rest):
+    op.packbits(tensor, *rest)
+    return op.packbits(tensor + 0.0, *rest)
+
+
+functions(
+    ("FirstTokensAreKept", "RandomLTDBuilder", "op_plain.tokens_are_kept_and_put_back",
+     "token_gather", lambda op, rows, index, batch_first: op.token_gather(
+         rows, torch.arange(index.shape[1]).to(index).expand_as(index), batch_first)),
+    ("MasksAreReadAsTheyLie", "RandomLTDBuilder",
+     "op_results.any_argument_may_have_strides[RandomLTDBuilder]",
+     "mask_gather_gpt", lambda op, mask, length: op.mask_gather_gpt(
+         mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)),
+)  # fmt: skip
