@@ -175,6 +175,13 @@ def test_ctrl_c_leaves_the_figures_so_far(tmp_path: Path) -> None:
     assert read(tmp_path / "bench.json").rows == []
 
 
+def expect_refused(*arguments: str | Path) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 1
+    assert "ACC-709" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 ROW = {"step": "x", "title": "x", "state": "passed"}
 NO_RESULTS = {
     "a report of verify": {"mode": "quick"},
@@ -190,14 +197,9 @@ def test_a_file_that_is_no_result_of_bench_is_refused(tmp_path: Path, name: str)
     }  # fmt: skip
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(plain | NO_RESULTS[name]))
-    done = bench("--show", path)
-    assert done.returncode == 1
-    assert "ACC-709" in done.stderr
-    assert "Traceback" not in done.stderr
+    expect_refused("--show", path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = bench("--part", "optimizers", "--out", tmp_path / "file" / "out")
-    assert done.returncode == 1
-    assert "ACC-709" in done.stderr
+    expect_refused("--part", "optimizers", "--out", tmp_path / "file" / "out")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accel_core.isolated import run_module
-from accel_testkit.verify.report import read
+from accel_testkit.verify.report import Report, read
 from accel_testkit.verify.steps import STEPS
 
 ACCEL = run_module("accel_core.cli")
@@ -29,11 +29,16 @@ def verify(words: str, out: Path | None = None, sim: str = "", **environment: st
     )  # fmt: skip
 
 
+def verified(status: int, words: str, out: Path, sim: str = "", **environment: str) -> tuple[Any, Report]:
+    """The run, which has to end with this status, and its report."""
+    done = verify(words, out, sim, **environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done, read(out / "report.json")
+
+
 def test_machine_and_doctor_of_the_cpu(tmp_path: Path) -> None:
     out, steps = tmp_path / "report", "--accel cpu --step machine --step doctor"
-    done = verify(steps, out, DS_TOKEN="s3cret", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    report = read(out / "report.json")
+    done, report = verified(0, steps, out, DS_TOKEN="s3cret", OMP_NUM_THREADS="1")
     states = {step.name: "passed" if step.name in ("machine", "doctor") else "not run" for step in STEPS}
     assert {row.step: row.state for row in report.rows} == states
     facts = {row["fact"]: row["value"] for row in report.rows[0].table}
@@ -46,9 +51,7 @@ def test_machine_and_doctor_of_the_cpu(tmp_path: Path) -> None:
 
 
 def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:
-    done = verify("--step machine", tmp_path, sim="npu")
-    assert done.returncode == 0, done.stderr
-    report = read(tmp_path / "report.json")
+    done, report = verified(0, "--step machine", tmp_path, sim="npu")
     assert (report.accelerator, report.simulated) == ("npu", "npu")
     assert report.rows[0].found.startswith("2 devices")
     assert "simulated npu" in done.stdout
@@ -56,22 +59,19 @@ def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:
 
 
 def test_ranks_share_a_device_that_a_second_one_can_use(tmp_path: Path) -> None:
-    verify("--step machine", tmp_path, sim="mps")
-    assert read(tmp_path / "report.json").rows[0].found.startswith("ranks share one device")
+    _, report = verified(0, "--step machine", tmp_path, sim="mps")
+    assert report.rows[0].found.startswith("ranks share one device")
 
 
 def test_checks_of_two_ranks_are_not_run_where_each_needs_a_device_and_there_is_one(tmp_path: Path) -> None:
-    done = verify("--step machine --step multi --step engine-2", tmp_path, sim="hpu --devices 1")
-    assert done.returncode == 0, done.stdout
-    rows = {row.step: row for row in read(tmp_path / "report.json").rows}
+    _, report = verified(0, "--step machine --step multi --step engine-2", tmp_path, sim="hpu --devices 1")
+    rows = {row.step: row for row in report.rows}
     assert [rows[step].state for step in ("machine", "multi", "engine-2")] == ["passed", "not run", "not run"]
 
 
 def test_a_broken_runtime_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     steps = "--accel npu --step machine --step doctor --step device"
-    done = verify(steps, tmp_path, sim="npu", ACCEL_SIM_BEHAVIOUR="npu.no-cann")
-    assert done.returncode == 1, done.stderr
-    report = read(tmp_path / "report.json")
+    _, report = verified(1, steps, tmp_path, sim="npu", ACCEL_SIM_BEHAVIOUR="npu.no-cann")
     rows = {row.step: row for row in report.rows}
     assert rows["machine"].state == "crashed"
     assert "libhccl.so" in rows["machine"].failures[0]["reason"]
@@ -100,9 +100,7 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on_with_the_next(tmp_path: P
     first = read(tmp_path / "report.json")
     assert [row.step for row in first.rows] == ["machine", "doctor"]
 
-    done = verify("--accel cpu --step ops", tmp_path)
-    assert done.returncode == 0, done.stderr
-    second = read(tmp_path / "report.json")
+    _, second = verified(0, "--accel cpu --step ops", tmp_path)
     assert second.made == first.made
     assert second.rows[:2] == first.rows
     assert {row.step: row.state for row in second.rows}["ops"] == "passed"
@@ -118,29 +116,22 @@ def test_a_report_is_shown_and_compared(tmp_path: Path) -> None:
     assert (same.returncode, same.stdout) == (0, "no difference\n")
 
 
-def test_a_file_that_is_no_report_is_an_error_of_four_parts(tmp_path: Path) -> None:
-    file = tmp_path / "other.json"
-    file.write_text('{"schema": 1}')
-    done = verify(f"--show {file}")
+#: Words of the command, its --out, variables, and what the error has to say.
+ERRORS = {
+    "a file that is no report": ("--show {file}", "", {}, ["ACC-709"]),
+    "a folder that cannot be written": ("--accel cpu --step doctor", "file", {}, ["ACC-709", "--out"]),
+    "no accelerator": ("", "out", {"DS_ACCELERATOR": "npu", "ACCEL_SIM": ""}, ["ACC-710", "--accel KEY"]),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_cannot_be_done_is_an_error_that_says_what_to_do(name: str, tmp_path: Path) -> None:
+    words, out, environment, said = ERRORS[name]
+    (tmp_path / "file").write_text('{"schema": 1}')
+    done = verify(words.format(file=tmp_path / "file"), tmp_path / out if out else None, **environment)
     assert done.returncode == 1
-    assert "ACC-709" in done.stderr
+    assert [text for text in (*said, "do:") if text not in done.stderr] == []
     assert "Traceback" not in done.stderr
-
-
-def test_a_folder_that_cannot_be_written_is_an_error_of_four_parts(tmp_path: Path) -> None:
-    taken = tmp_path / "taken"
-    taken.write_text("a file")
-    done = verify("--accel cpu --step doctor", taken)
-    assert done.returncode == 1
-    assert "ACC-709" in done.stderr
-    assert "--out" in done.stderr
-
-
-def test_without_an_accelerator_the_error_says_what_to_do(tmp_path: Path) -> None:
-    done = verify("", tmp_path, DS_ACCELERATOR="npu", ACCEL_SIM="")
-    assert done.returncode == 1
-    assert "ACC-710" in done.stderr
-    assert "--accel KEY" in done.stderr
 
 
 @pytest.mark.slow
@@ -148,6 +139,5 @@ def test_without_an_accelerator_the_error_says_what_to_do(tmp_path: Path) -> Non
 @pytest.mark.parametrize("key", ["cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu"])
 def test_every_step_passes_on_every_device(key: str, like_hardware: str, tmp_path: Path) -> None:
     sim = "" if key == "cpu" else key
-    done = verify("--quick", tmp_path, sim=sim, DS_ACCELERATOR=key, ACCEL_SIM_HARDWARE=like_hardware)
-    assert done.returncode == 0, done.stdout
-    assert all(row.state in ("passed", "not run") for row in read(tmp_path / "report.json").rows)
+    _, report = verified(0, "--quick", tmp_path, sim, DS_ACCELERATOR=key, ACCEL_SIM_HARDWARE=like_hardware)
+    assert all(row.state in ("passed", "not run") for row in report.rows)

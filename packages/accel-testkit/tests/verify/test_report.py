@@ -50,33 +50,40 @@ def test_the_summary_has_the_first_failure_and_at_most_twenty_lines() -> None:
 
 
 WHOLE = asdict(report(FAILED, SPEED))
-ROW = WHOLE["rows"][0]
+
+
+def whole(**changed: Any) -> str:
+    return json.dumps({**WHOLE, **changed})
+
+
+def with_row(**changed: Any) -> str:
+    return whole(rows=[{**WHOLE["rows"][0], **changed}])
+
+
 HOSTILE = {
     "no JSON": "{",
     "a list": "[]",
     "a number": "1",
     "null": "null",
     "nothing": "",
-    "of another schema": json.dumps({**WHOLE, "schema": 2}),
+    "of another schema": whole(schema=2),
     "schema missing": json.dumps({k: v for k, v in WHOLE.items() if k != "schema"}),
     "rows missing": json.dumps({k: v for k, v in WHOLE.items() if k != "rows"}),
-    "rows that are numbers": json.dumps({**WHOLE, "rows": [1]}),
-    "unknown field": json.dumps({**WHOLE, "hook": "x"}),
-    "unknown state": json.dumps({**WHOLE, "rows": [{**ROW, "state": "<script>"}]}),
-    "key that is a list": json.dumps({**WHOLE, "accelerator": ["npu"]}),
-    "seconds that are text": json.dumps({**WHOLE, "rows": [{**ROW, "seconds": "1"}]}),
-    "failures without a name": json.dumps({**WHOLE, "rows": [{**ROW, "failures": [{"reason": ""}]}]}),
-    "nested tables": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"a": {"b": 1}}]}]}),
-    "a number for a reason": json.dumps(
-        {**WHOLE, "rows": [{**ROW, "failures": [{"name": "a", "reason": 1}]}]}
-    ),
-    "a row of a table that is text": json.dumps({**WHOLE, "rows": [{**ROW, "table": ["a"]}]}),
-    "infinity": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": float("inf")}]}]}),
-    "not a number": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": float("nan")}]}]}),
-    "a number of 400 digits": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": 10**400}]}]}),
+    "rows that are numbers": whole(rows=[1]),
+    "unknown field": whole(hook="x"),
+    "unknown state": with_row(state="<script>"),
+    "key that is a list": whole(accelerator=["npu"]),
+    "seconds that are text": with_row(seconds="1"),
+    "failures without a name": with_row(failures=[{"reason": ""}]),
+    "nested tables": with_row(table=[{"a": {"b": 1}}]),
+    "a number for a reason": with_row(failures=[{"name": "a", "reason": 1}]),
+    "a row of a table that is text": with_row(table=["a"]),
+    "infinity": with_row(table=[{"value": float("inf")}]),
+    "not a number": with_row(table=[{"value": float("nan")}]),
+    "a number of 400 digits": with_row(table=[{"value": 10**400}]),
     "a number of 5000 digits": '{"schema": ' + "1" * 5000 + "}",
     "deep nesting": "[" * 100_000,
-    "versions that are numbers": json.dumps({**WHOLE, "versions": {"torch": 2}}),
+    "versions that are numbers": whole(versions={"torch": 2}),
 }
 
 
