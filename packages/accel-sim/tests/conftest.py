@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,30 @@ import pytest
 import accel_sim
 from accel_sim import build
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Ended = subprocess.CompletedProcess[str]
 #: test_device.py runs them in processes that have a device.
 collect_ignore = [] if os.environ.get("ACCEL_SIM") else ["device"]
+#: Arguments that start a file as ranks; their number comes next.
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+#: Execution modes, by name.
+MODES: dict[str, dict[str, Any]] = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
+MODES["both"] = {**MODES["race"], **MODES["deferred"]}
+
+
+def simulate(
+    key: str, *arguments: object, env: dict[str, str] | None = None, timeout: int = 300, **options: Any
+) -> Ended:
+    """Run Python with these arguments in a process that has the device, whatever device this process has."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "DS_ACCELERATOR"))
+    }
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *map(str, arguments)],
+        env=accel_sim.environment(key, base={**kept, "OMP_NUM_THREADS": "1", **(env or {})}, **options),
+        capture_output=True, text=True, check=False, timeout=timeout,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,16 +47,23 @@ def _built() -> None:
 
 
 @pytest.fixture(scope="session")
-def python() -> Run:
-    """Run Python source in a process that has the device: `python("npu", "import torch_npu", devices=3)`."""
+def python() -> Callable[..., Ended]:
+    """Run Python source, or a file, where there is the device: `python("npu", "import torch_npu", devices=3)`."""
 
-    def run(key: str, source: str, *, env: dict[str, str] | None = None, **options: Any) -> Any:
-        base = {**os.environ, "DS_ACCELERATOR": "", "OMP_NUM_THREADS": "1", **(env or {})}
-        del base["DS_ACCELERATOR"]
-        environment = accel_sim.environment(key, base=base, **options)
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", source],
-            env=environment, capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+    def run(key: str, program: str | Path, *arguments: str, **options: Any) -> Ended:
+        words = ("-c", program) if isinstance(program, str) else (program,)
+        return simulate(key, *words, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def printed(python: Callable[..., Ended]) -> Callable[..., list[str]]:
+    """As `python`, of a program that succeeds: the lines that it prints."""
+
+    def run(*program: Any, **options: Any) -> list[str]:
+        done = python(*program, **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
 
     return run

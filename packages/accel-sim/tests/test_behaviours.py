@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is particular about a vendor's runtime, and how real ones fail."""
+"""What is particular about a vendor's runtime, how real ones fail, and that a forked process cannot use a device."""
+
+import json
 
 import pytest
 
@@ -18,7 +20,7 @@ def test_torch_itself_fails_to_import_when_cann_is_missing(python):
     [b for b in behaviours.BEHAVIOURS if b.error and b.module != "torch_npu"],
     ids=lambda b: b.name,
 )
-def test_import_fails_as_the_real_one(python, behaviour):
+def test_import_fails_as_the_real_one(printed, behaviour):
     source = f"""
 import torch
 try:
@@ -26,8 +28,8 @@ try:
 except BaseException as error:
     print(type(error).__name__, error)
 """
-    done = python(behaviour.name.partition(".")[0], source, behaviour=[behaviour.name])
-    assert done.stdout.strip() == f"{behaviour.error.__name__} {behaviour.text}", done.stderr
+    found = printed(behaviour.name.partition(".")[0], source, behaviour=[behaviour.name])
+    assert "\n".join(found) == f"{behaviour.error.__name__} {behaviour.text}"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_ids_of_visible_ascend_devices_ascend(ids, count):
     assert len(vendors.visible_devices(vendors.find("npu"), 4, {"ASCEND_RT_VISIBLE_DEVICES": ids})) == count
 
 
-def test_npu_has_no_capability_unless_it_is_set(python):
+def test_npu_has_no_capability_unless_it_is_set(printed):
     source = """
 import os, torch, torch_npu
 print(torch.npu.get_device_capability(), torch.npu.default_generators)
@@ -45,11 +47,10 @@ os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "9.1"
 torch.ones(1, device="npu")
 print(torch.npu.get_device_capability(), len(torch.npu.default_generators))
 """
-    done = python("npu", source)
-    assert done.stdout.splitlines() == ["None ()", "(9, 1) 2"], done.stderr
+    assert printed("npu", source) == ["None ()", "(9, 1) 2"]
 
 
-def test_hpu_is_one_device_a_process(python):
+def test_hpu_is_one_device_a_process(printed):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu
 hpu.set_device(3)
@@ -64,23 +65,99 @@ for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_
     except (RuntimeError, AssertionError) as error:
         print(type(error).__name__)
 """
-    done = python("hpu", source, devices=4)
     stats = "['ActiveAllocs', 'InUse', 'Limit'] True False"
     expected = ["4 0 1", "False", stats, "RuntimeError", "AssertionError"]
-    assert done.stdout.splitlines() == expected, done.stderr
+    assert printed("hpu", source, devices=4) == expected
 
 
 @pytest.mark.parametrize(("lazy", "expected"), [("1", "True True"), ("0", "False False")])
-def test_hpu_graphs_exist_in_lazy_mode_only(python, lazy, expected):
+def test_hpu_graphs_exist_in_lazy_mode_only(printed, lazy, expected):
     source = "import habana_frameworks.torch.hpu as h; print(hasattr(h, 'HPUGraph'), hasattr(h, 'graph'))"
-    done = python("hpu", source, env={"PT_HPU_LAZY_MODE": lazy})
-    assert done.stdout.strip() == expected, done.stderr
+    assert printed("hpu", source, env={"PT_HPU_LAZY_MODE": lazy}) == [expected]
 
 
-def test_xpu_capability_is_a_dictionary_and_its_peak_resets_are_missing(python):
+def test_xpu_capability_is_a_dictionary_and_its_peak_resets_are_missing(printed):
     source = """
 import torch
 print(type(torch.xpu.get_device_capability()).__name__, hasattr(torch.xpu, "reset_max_memory_allocated"))
 """
-    done = python("xpu", source)
-    assert done.stdout.split() == ["dict", "False"], done.stderr
+    assert printed("xpu", source) == ["dict False"]
+
+
+# Forked processes
+
+REFUSED = (
+    "Cannot re-initialize {name} in forked subprocess. To use {name} with multiprocessing, you must use the "
+    "'spawn' start method"
+)
+
+#: Runs each line of `uses` in a forked child of its own, and prints what it raises.
+FORKED = """
+import json, os, torch
+{first}
+def outcome(use):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(use)
+            text = "nothing"
+        except BaseException as error:
+            text = f"{{type(error).__name__}}: {{error}}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(read, 10000).decode()
+print(json.dumps([outcome(use) for use in {uses!r}]))
+"""
+
+
+@pytest.fixture
+def outcomes(printed):
+    """What each use of a device raises in a forked process."""
+    return lambda key, first, *uses: json.loads(printed(key, FORKED.format(first=first, uses=uses))[-1])
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["npu", *(pytest.param(key, marks=pytest.mark.slow) for key in ("mlu", "sdaa", "xpu", "mps", "cuda"))],
+)
+def test_device_is_refused_in_a_forked_process(outcomes, key):
+    package = "" if key in ("xpu", "mps", "cuda") else f"import torch_{key}; "
+    uses = [f"torch.ones(1, device={key!r})", "kept + 1", "kept.cpu()"]
+    if key != "mps":
+        uses += [f"torch.{key}.synchronize()", f"torch.{key}.set_device(0)"]
+    found = outcomes(key, f"{package}kept = torch.ones(1, device={key!r})", *uses)
+    assert set(found) == {"RuntimeError: " + REFUSED.format(name=key.upper())}
+
+
+def test_what_needs_no_device_works_in_a_forked_process(outcomes):
+    first = "import torch_npu; kept = torch.ones(1, device='npu')"
+    uses = (
+        "torch.manual_seed(1)",
+        "globals().pop('kept')",
+        "torch.ones(1) + 1",
+        "assert not torch.npu.is_initialized()",
+        "assert torch.npu._is_in_bad_fork()",
+        "torch.npu.device_count()",
+    )
+    assert outcomes("npu", first, *uses) == ["nothing"] * len(uses)
+
+
+def test_process_that_has_not_used_the_device_may_fork(outcomes):
+    first = "import torch_npu; torch.npu.is_available(); torch.npu.device_count()"
+    assert outcomes("npu", first, "torch.ones(1, device='npu') + 1") == ["nothing"]
+
+
+def test_cuda_is_available_opens_the_driver(outcomes):
+    use = "torch.ones(1, device='cuda')"
+    # DeepSpeed's CUDA accelerator sets it, in whatever process imports that.
+    first = "import os; os.environ.pop('PYTORCH_NVML_BASED_CUDA_CHECK', None); torch.cuda.is_available()"
+    assert "Cannot re-initialize CUDA" in outcomes("cuda", first, use)[0]
+    quiet = "import os; os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'; torch.cuda.is_available()"
+    assert outcomes("cuda", quiet, use) == ["nothing"]
+
+
+def test_habana_does_not_check_it(outcomes):
+    first = "import habana_frameworks.torch; kept = torch.ones(1, device='hpu')"
+    assert outcomes("hpu", first, "kept + 1", "torch.ones(1, device='hpu')") == ["nothing"] * 2

@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of `device/`, in a process of each simulated device."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import accel_sim
 from accel_sim import ops, surface, vendors
+
+from .conftest import TORCHRUN, simulate
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[2] / "docs/simulated-devices.md"
@@ -20,15 +18,10 @@ WITH_COLLECTIVES = [key for key in KEYS if key != "mps"]
 QUICK = ("npu",)
 
 
-def run(key: str, *files: str, launcher: tuple[str, ...] = (), **variables: str) -> None:
+def run(key: str, *files: str, launcher: tuple[object, ...] = (), **variables: str) -> None:
     """Run files of `device/`; none of their tests fails, but for the gaps in their conftest."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *launcher, "-m", "pytest", "-q", "-x",
-         *(str(HERE / "device" / file) for file in files)],
-        env=accel_sim.environment(key, base={**kept, "OMP_NUM_THREADS": "1", **variables}),
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    paths = (HERE / "device" / file for file in files)
+    done = simulate(key, *launcher, "-m", "pytest", "-q", "-x", *paths, env=variables)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
@@ -48,8 +41,7 @@ def test_graphs_work_as_on_hardware(key: str) -> None:
 
 @pytest.mark.parametrize("key", marked(WITH_COLLECTIVES))
 def test_collectives_give_the_right_numbers(key: str) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    run(key, "test_collectives.py", launcher=launcher)
+    run(key, "test_collectives.py", launcher=(*TORCHRUN, 2))
 
 
 @pytest.mark.parametrize(

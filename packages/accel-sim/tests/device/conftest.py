@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a device does at torch level, compared with the CPU: run inside `accel sim npu -- python -m pytest`."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
+import torch
 
 from accel_sim import activate, settings
-
-from .support import Device
 
 ALL = ("npu", "mlu", "sdaa", "hpu", "xpu", "cuda", "mps")
 #: What some device types cannot do: the test that fails, the types, and why.
@@ -26,6 +30,36 @@ GAPS = {
     ),
     "test_fully_sharded": (("sdaa",), "FSDP2 asks torch.sdaa.is_initialized, which no public source shows"),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device under test. module: torch.<type>; count: devices that a process may use."""
+
+    type: str
+    module: Any
+    count: int
+    memory: int
+
+    @property
+    def first(self) -> torch.device:
+        """Return device 0."""
+        return torch.device(self.type, 0)
+
+
+def same(found: torch.Tensor, expected: Any) -> None:
+    """Raise AssertionError unless both are bitwise equal, on whatever device."""
+    expected = torch.as_tensor(expected, dtype=found.dtype)
+    if not torch.equal(found.cpu(), expected.cpu()):
+        raise AssertionError(f"found {found.cpu().tolist()}, expected {expected.tolist()}")
+
+
+def raises(
+    call: Callable[[], Any], kind: type[Exception] | tuple[type[Exception], ...], words: str = ""
+) -> None:
+    """Raise AssertionError unless the call raises an exception of this type with these words in its text."""
+    with pytest.raises(kind, match=re.escape(words) or None):
+        call()
 
 
 @pytest.fixture(scope="session")

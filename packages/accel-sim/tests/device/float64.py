@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from .support import Device, raises
+from .conftest import Device, raises
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Roundings of its type that a result may be off by: two in a row, the second of a sum; and through long sums.

@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d
 
 from accel_sim import vendors
 
-from .support import Device, raises, same
+from .conftest import Device, raises, same
 
 #: Device types whose collectives have no average (csrc/collectives.cpp).
 NO_AVERAGE = ("mlu", "hpu")

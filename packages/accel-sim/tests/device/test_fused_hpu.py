@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .conftest import Device
 from .float64 import adam64, agrees, cases, changes, close, lamb64, optimizer_lists, rms_norm, turned
-from .support import Device
 
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from .conftest import Device
 from .float64 import adam64, agrees, cases, changes, lamb64, optimizer_lists, sgd64
-from .support import Device
 
 
 def test_fused_adam(device: Device) -> None:

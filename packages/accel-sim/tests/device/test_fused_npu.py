@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .conftest import Device, raises
 from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here, rms_norm, turned
-from .support import Device, raises
 
 
 def _ops() -> Any:

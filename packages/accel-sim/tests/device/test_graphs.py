@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from .support import Device, raises, same
+from .conftest import Device, raises, same
 
 
 def new_graph(device: Device) -> Any:

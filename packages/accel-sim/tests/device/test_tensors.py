@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .support import Device, raises, same
+from .conftest import Device, raises, same
 
 accelerator = torch.accelerator
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from .support import Device, same
+from .conftest import Device, same
 
 
 def _alike(device: Device, module: nn.Module, given: torch.Tensor) -> None:

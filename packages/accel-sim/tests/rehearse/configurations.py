@@ -5,8 +5,6 @@
 The same file runs on real ranks of the simulator and in a rehearsal; the peaks are compared (test_equality.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that trains a small model in one way of parallelism; each rank writes its peaks: WHICH FOLDER."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

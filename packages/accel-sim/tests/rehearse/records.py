@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of rehearsals as a run would write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accel_sim.rehearse.record import Collective, Failure, Host, Phase, Place, Profile, Rank, Rehearsal

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rehearsed rank requests as many bytes as a real one on the simulator, where every kernel computes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

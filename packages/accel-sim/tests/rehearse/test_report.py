@@ -1,19 +1,85 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The report on the terminal and as a page, and the comparison of two records."""
+"""The record of a rehearsal, its report on the terminal and as a page, the comparison of two; devices by name."""
 
-from __future__ import annotations
-
+import json
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
+from accel_sim import vendors
+from accel_sim.errors import InvalidRecord, UnknownProfile
 from accel_sim.rehearse import page, report
-from accel_sim.rehearse.record import Collective, Failure, Phase, Place, Rank, Rehearsal
+from accel_sim.rehearse.profiles import PROFILES, profile
+from accel_sim.rehearse.record import Collective, Failure, Phase, Place, Profile, Rank, Rehearsal
 
 from .records import GIB, OUT_OF_MEMORY, rank, rehearsal
+
+
+def test_a_record_survives_json():
+    record = rehearsal(rank(), OUT_OF_MEMORY)
+    assert Rehearsal.from_json(record.to_json()) == record
+    assert Rank.from_json(OUT_OF_MEMORY.to_json()) == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict", "status"),
+    [
+        (rehearsal(rank()), "fits", 0),
+        (rehearsal(rank(), OUT_OF_MEMORY), "does not fit", 3),
+        (rehearsal(rank(reserved=63 * GIB)), "does not fit", 3),
+        (rehearsal(rank(), rank(outcome="failed")), "failed", 1),
+        (rehearsal(rank(outcome="failed"), OUT_OF_MEMORY), "does not fit", 3),
+        (replace(rehearsal(rank()), interrupted=True), "stopped", 130),
+        (rehearsal(), "failed", 1),
+    ],
+)
+def test_the_verdict_is_that_of_the_rank_that_decides(record: Rehearsal, verdict: str, status: int):
+    assert (record.verdict, record.exit_status) == (verdict, status)
+
+
+def test_what_is_to_spare_is_counted_below_the_reserve():
+    assert rehearsal(rank(reserved=20 * GIB), rank(reserved=40 * GIB)).spare == 22 * GIB
+
+
+NO_RECORDS = [
+    "", "[]", "null", "{", "[" * 100_000, '{"schema": 1}', '{"schema": 2, "program": []}', '{"schema": true}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_RECORDS, ids=range(len(NO_RECORDS)))
+def test_what_is_no_record_is_refused(text: str):
+    with pytest.raises(InvalidRecord, match=r"ACC-711"):
+        Rehearsal.from_json(text, "a.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("memory", -1), ("memory", 2**63), ("memory", True), ("memory", 1.5), ("seconds", float("nan")),
+        ("seconds", float("inf")), ("program", "train.py"), ("program", ["a\0b"]), ("profile", None), ("steps", "3"),
+        ("ranks_rehearsed", [{}]), ("assumed", {"a": 1}), ("\x1b[2J", 1),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_type_is_named(field: str, value: object):
+    data = json.loads(rehearsal(rank()).to_json())
+    data[field] = value
+    with pytest.raises(InvalidRecord) as refused:
+        Rehearsal.from_json(json.dumps(data))
+    assert (field if field.isidentifier() else "x1b") in str(refused.value)
+    assert "\x1b" not in str(refused.value)
+
+
+def test_a_point_of_the_timeline_has_three_values():
+    data = json.loads(rehearsal(rank()).to_json())
+    data["ranks_rehearsed"][0]["timeline"] = [[0, 1]]
+    with pytest.raises(InvalidRecord, match=r"timeline\[0\]"):
+        Rehearsal.from_json(json.dumps(data))
+
+
+# The report
 
 FAILED = rank(rank=1, role="", outcome="failed", failure=Failure("error", "boom\nmore"))
 
@@ -163,3 +229,43 @@ def test_a_comparison_names_what_changed_and_by_how_much():
     assert "rank 0 (first), reserved: 40.00 GiB -> 30.00 GiB (-10.00 GiB)" in text
     assert "all_gather of 64 in forward, bfloat16, a step: 129.60 GiB -> 0 B (-129.60 GiB)" in text
     assert "rank 63 (last): rehearsed now" in text
+
+
+# Devices by name
+
+
+@pytest.mark.parametrize("known", PROFILES, ids=lambda known: known.name)
+def test_a_profile_has_a_source_and_numbers_that_a_device_can_have(known: Profile):
+    assert known.source.startswith("http")
+    assert known.vendor in {vendor.key for vendor in vendors.VENDORS}
+    assert 16 * GIB < known.capacity < 256 * GIB
+    assert 0 < known.reserve < known.capacity // 8
+    assert known.per_node in (4, 8, 12, 16)
+    nominal = known.name.rpartition("-")[2]
+    if nominal.isdecimal():  # torch never reports more than what is sold
+        assert 0.9 * int(nominal) * GIB < known.capacity <= int(nominal) * GIB
+
+
+def test_names_are_unique():
+    assert len({known.name for known in PROFILES}) == len(PROFILES)
+
+
+def test_a_name_is_found_in_any_case_and_memory_replaces_its_capacity():
+    assert profile(" CUDA:H100-80 ").capacity == int(79.11 * GIB)
+    smaller = profile("cuda:h100-80", 40 * GIB)
+    assert (smaller.capacity, smaller.source) == (40 * GIB, "the command's --memory")
+
+
+def test_a_vendor_alone_needs_memory():
+    assert profile("sdaa", 16 * GIB).capacity == 16 * GIB
+    with pytest.raises(UnknownProfile, match=r"'sdaa' without --memory"):
+        profile("sdaa")
+
+
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [("npu:910b64", "npu:910b-64"), ("cuda:h100", "cuda:h100-80"), ("hpu", "hpu:gaudi2")],
+)
+def test_a_name_that_is_nearly_right_is_suggested(text: str, suggested: str):
+    with pytest.raises(UnknownProfile, match=f"accel rehearse {suggested} "):
+        profile(text)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for the cheapest setting that fits, with a rehearsal that computes the memory by formula."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,17 +41,9 @@ class Formula:
         return rehearsal(rank(reserved=used, outcome=outcome), ranks=ranks)
 
 
-class Fits:
-    """Every setting fits; has the words and the ranks of its rehearsals."""
-
-    def __init__(self) -> None:
-        self.words: list[tuple[str, ...]] = []
-        self.ranks: list[int] = []
-
-    def __call__(self, words: tuple[str, ...], ranks: int) -> Rehearsal:
-        self.words.append(words)
-        self.ranks.append(ranks)
-        return rehearsal(rank(), ranks=ranks)
+def fits(seen: list[tuple[str, ...]]) -> Callable[..., Rehearsal]:
+    """Every setting fits; notes the words of its rehearsals."""
+    return lambda words, ranks: seen.append(words) or rehearsal(rank(), ranks=ranks)
 
 
 @pytest.fixture
@@ -148,11 +138,11 @@ def test_a_result_depends_on_the_models_configuration_and_the_module(tmp_path, m
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs").mkdir()
-    fits = Fits()
+    seen = []
     for file, text in (("jobs/train.py", "pass"), ("jobs/config.json", "{}"), ("jobs/train.py", "")):
         (tmp_path / file).write_text(text, encoding="utf-8")
-        search(read(["-m", "jobs.train", f"--model={tmp_path / 'jobs'}"], 1), fits, key="")
-    assert fits.ranks == [1, 1, 1]
+        search(read(["-m", "jobs.train", f"--model={tmp_path / 'jobs'}"], 1), fits(seen), key="")
+    assert len(seen) == 3
 
 
 def test_a_kept_result_that_is_broken_is_rehearsed_again(program, tmp_path, monkeypatch):
@@ -204,20 +194,20 @@ def test_json_that_is_no_deepspeed_configuration_is_left_alone(tmp_path, text: s
 def test_a_configuration_behind_an_equals_sign_is_replaced(tmp_path):
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(CONFIG), encoding="utf-8")
-    fits, option = Fits(), f"--deepspeed={file}"
-    search(read(["train.py", option, "--x"], 1), fits)
-    assert all(words[1].startswith("--deepspeed=") and words[1] != option for words in fits.words)
-    assert {words[2] for words in fits.words} == {"--x"}
+    seen, option = [], f"--deepspeed={file}"
+    search(read(["train.py", option, "--x"], 1), fits(seen))
+    assert all(words[1].startswith("--deepspeed=") and words[1] != option for words in seen)
+    assert {words[2] for words in seen} == {"--x"}
 
 
 def test_an_option_before_the_configuration_is_varied_too(tmp_path):
     file = tmp_path / "ds=1.json"
     file.write_text(json.dumps(CONFIG), encoding="utf-8")
-    fits = Fits()
-    search(read(["train.py", "--ckpt", str(file), "--x"], 1), fits, options={"--ckpt": ["off", "on"]})
-    assert {words[-1] for words in fits.words} == {"--x"}
-    assert {words[1:-2] for words in fits.words} == {(), ("--ckpt",)}
-    assert all(words[-2].endswith("/config.json") for words in fits.words)
+    seen = []
+    search(read(["train.py", "--ckpt", str(file), "--x"], 1), fits(seen), options={"--ckpt": ["off", "on"]})
+    assert {words[-1] for words in seen} == {"--x"}
+    assert {words[1:-2] for words in seen} == {(), ("--ckpt",)}
+    assert all(words[-2].endswith("/config.json") for words in seen)
 
 
 def test_less_offload_is_tried_where_the_host_is_too_small_for_more(program):

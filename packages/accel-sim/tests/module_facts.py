@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Call every function of a vendor's module that takes a device with wrong devices; print the errors as JSON.
-
-Which functions there are is taken from the surface: every simulated one with a parameter of a device.
+"""Print as JSON what a vendor's simulated module offers: its names, the parameters of its functions beside the real
+ones, and what each simulated function with a parameter of a device raises for wrong devices.
 """
 
 import importlib
+import inspect
 import json
 import sys
 from typing import Any
@@ -20,18 +20,25 @@ OTHERS = {"new_state": lambda: torch.get_rng_state(), "fraction": lambda: 0.5}
 WRONG = {"99": 99, "cpu": "cpu", "another type": torch.device("meta"), "-5": -5}
 
 
-def _calls(active: simulation.Simulation) -> dict[str, tuple[Any, list[str], str]]:
-    """Return each function with the names of its parameters and of the one to try."""
+def _functions(active: simulation.Simulation) -> dict[str, tuple[Any, inspect.Signature]]:
+    """Return each simulated function of the surface with its real signature."""
     found = {}
     for name, entry in surface.load(active.vendor.surface).children(active.vendor.module).items():
-        real = surface.read_signature(entry)
-        if real is None or name not in active.simulated or not hasattr(active.module, name):
-            continue
+        real, value = surface.read_signature(entry), getattr(active.module, name, None)
+        if real is not None and name in active.simulated and value is not None:
+            found[name] = (value, real)
+    return found
+
+
+def _calls(functions: dict[str, tuple[Any, inspect.Signature]]) -> dict[str, tuple[Any, list[str], str]]:
+    """Return each function with the names of its parameters and of the one to try."""
+    found = {}
+    for name, (value, real) in functions.items():
         positional = [p for p in real.parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
         required = [p.name for p in positional if p.default is p.empty]
         for parameter in real.parameters:
             if parameter in NAMES:
-                found[f"{name}({parameter})"] = (getattr(active.module, name), required, parameter)
+                found[f"{name}({parameter})"] = (value, required, parameter)
     return found
 
 
@@ -54,17 +61,22 @@ def _outcome(function: Any, required: list[str], parameter: str, wrong: Any) -> 
 
 
 def main(package: str) -> None:
-    """Print the outcome of each call, empty where nothing was raised."""
+    """Print all; an outcome is empty where nothing was raised."""
     if package:
         importlib.import_module(package)
     active = simulation.current()
     assert active is not None
-    torch.ones(1, device=active.type)
-    results = {
-        name: {word: _outcome(*call, wrong) for word, wrong in WRONG.items()}
-        for name, call in _calls(active).items()
+    names = [name for name in vars(active.module) if not name.startswith("__")]
+    functions = _functions(active)
+    signatures = {
+        name: (str(surface.signature_of(value)), str(real)) for name, (value, real) in functions.items()
     }
-    sys.stdout.write(json.dumps(results) + "\n")
+    torch.ones(1, device=active.type)
+    outcomes = {
+        name: {word: _outcome(*call, wrong) for word, wrong in WRONG.items()}
+        for name, call in _calls(functions).items()
+    }
+    sys.stdout.write(json.dumps({"names": names, "signatures": signatures, "outcomes": outcomes}) + "\n")
 
 
 if __name__ == "__main__":
