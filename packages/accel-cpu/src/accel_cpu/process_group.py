@@ -273,8 +273,8 @@ def call_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> Any:
 
 
 def _copied(value: Any, copies: list[tuple[Tensor, Tensor]]) -> Any:
-    """Return an argument with its tensors as `contiguous` gives them, each of which goes to `copies` with its original."""
-    # Not a function within `call_gloo`: one that calls itself is a cycle, which keeps the tensors until Python's gc runs.
+    """Return an argument with tensors as `contiguous` gives them; each goes to `copies` with its original."""
+    # Within `call_gloo` it would be a reference cycle, which keeps the tensors until Python's collector runs.
     if isinstance(value, list):
         return [_copied(item, copies) for item in value]
     if not isinstance(value, Tensor) or not is_plain(value):
