@@ -102,9 +102,9 @@ class Holds(dict[str, Any]):
         """Expect an equal value; True and 1 are not equal here."""
         self[f"{what}: {found!r:.300}, expected {wanted!r:.300}"] = _equal(found, wanted)
 
-    def same(self, what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
+    def same(self, what: str, found: Any, wanted: torch.Tensor) -> None:
         """Expect a tensor of the same type, shape and content."""
-        alike = (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        alike = isinstance(found, torch.Tensor) and (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         self[what] = alike and torch.equal(found.detach().cpu(), wanted.detach().cpu())
 
     def near(self, what: str, found: torch.Tensor, wanted: torch.Tensor, most: float | torch.Tensor) -> None:

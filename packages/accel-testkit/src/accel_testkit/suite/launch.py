@@ -54,7 +54,9 @@ class Launcher:
             for rank in range(ranks)
         ]
         _wait(started, limit)
-        return [_answer(folder, rank, process.returncode) for rank, process in enumerate(started)]
+        return [
+            _answer(folder, rank, process.returncode, counts=True) for rank, process in enumerate(started)
+        ]
 
     def _start(self, job: str, folder: Path, more: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [*run_module("accel_testkit.suite.rank"), job, str(folder)]
@@ -115,10 +117,11 @@ def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
         time.sleep(0.05)
 
 
-def _answer(folder: Path, name: object, code: int) -> dict[str, Any]:
+def _answer(folder: Path, name: object, code: int, *, counts: bool) -> dict[str, Any]:
+    """Return what a process has written. counts: whether an exit status other than 0 is an error, too."""
     path = folder / f"{name}.json"
     answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if (code or not path.is_file()) and not answer.get("error"):
+    if (code if counts else not path.is_file()) and not answer.get("error"):
         output = (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         answer["error"] = f"ended with {code}: {output[-1500:]}"
     return answer
@@ -137,4 +140,5 @@ def fresh_processes(
             process.wait(_LIMIT)
         process.kill()
         process.wait()
-    return {name: _answer(folder, name, process.returncode) for name, process in started.items()}
+    # A runtime may fail while the process ends, after all that is looked at.
+    return {n: _answer(folder, n, process.returncode, counts=False) for n, process in started.items()}

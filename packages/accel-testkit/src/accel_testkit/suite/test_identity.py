@@ -97,6 +97,9 @@ def _signature_problem(wanted: Any, method: Any) -> str:
     except TypeError as error:
         return f"{name}: {error}"
     moved = [p.name for place, p in placed.items() if isinstance(p, inspect.Parameter) and p.name != place]
+    # Given by position, these would go to *arguments, past the parameter of their name.
+    others = [p for each in placed.values() if isinstance(each, tuple) for p in each]
+    moved += [p.name for p in others if p.name in given.parameters]
     return f"{name}: another place has {', '.join(moved)}" if moved else ""
 
 

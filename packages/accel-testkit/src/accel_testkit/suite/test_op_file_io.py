@@ -100,7 +100,9 @@ def _fails(handle: Any, name: str, buffer: torch.Tensor, file: Path) -> bool:
     """Whether a request of the handle ends with an error, or with another number than that of a success."""
     try:
         begun = getattr(handle, name)(buffer, str(file), 0)
-        return bool(begun != 1) if name.startswith("sync") else begun < 0 or handle.wait() != 1
+        if name.startswith("sync"):
+            return bool(begun != 1)
+        return (isinstance(begun, int) and begun < 0) or bool(handle.wait() != 1)
     except Exception:
         return True
 
