@@ -148,8 +148,15 @@ def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole() -> None:
     assert whole[2][3] == 2**33
 
 
-def test_widths_and_numbers_of_groups_that_are_not_taken_are_named() -> None:
-    assert quantizer_kernels.lack_of_width(16, 4, 8) == "groups of 4 elements, no multiple of 8"
+def test_widths_and_numbers_of_groups_that_are_not_taken_are_named_once(
+    op: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "accel_core"):
+        for _ in range(3):
+            op.quantize(torch.randn(4, 4), 4, 8, 0)
+    assert caplog.messages == [
+        "quantizer: plain torch for some tensors: groups of 4 elements, no multiple of 8"
+    ]
     assert quantizer_kernels.lack_of_width(2**34, 2**31, 8) == "2147483648 groups, more than 2147483647"
     assert not quantizer_kernels.lack_of_width(2**34 - 8, 2**31 - 1, 8)
 
