@@ -55,8 +55,10 @@ class Ops:
         entry = surface.load(self._vendor).names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
         confirmed = not entry.note.startswith("schema unconfirmed")
         start = f"{self.namespace}::{name}("
-        schema = next(s for s in entry.signature.split("; ") if s.startswith(start) and having in s)
-        self.table.append(Op(schema.partition("::")[2], run, confirmed, differentiable))
+        schemas = [s for s in entry.signature.split("; ") if s.startswith(start) and having in s]
+        if not schemas:
+            raise KeyError(name)
+        self.table.append(Op(schemas[0].partition("::")[2], run, confirmed, differentiable))
 
 
 VENDORS = ("npu", "mlu", "sdaa", "hpu")
