@@ -15,7 +15,7 @@ import pytest
 import accel_sim
 from accel_sim import build
 
-pytestmark = [pytest.mark.more, pytest.mark.upstream]
+pytestmark = pytest.mark.more
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "first_steps.ipynb"
 
@@ -24,6 +24,7 @@ def text_of(cell: Any) -> str:
     return "".join(output.get("text", "") for output in cell.outputs if output.get("name") == "stdout")
 
 
+@pytest.mark.upstream
 def test_the_notebook_runs_on_a_simulated_device(tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient", reason="not run: package nbclient (requirements-test.txt)")
     pytest.importorskip("ipykernel", reason="not run: package ipykernel (requirements-test.txt)")
