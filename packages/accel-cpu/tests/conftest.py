@@ -10,7 +10,7 @@ import pytest
 from accel_cpu.accelerator import CPU_Accelerator
 
 # What the ranks of a job run has to be importable in their processes, which inherit this path.
-sys.path.insert(0, str(Path(__file__).with_name("shm") / "ranks"))
+sys.path.insert(0, str(Path(__file__).with_name("ranks")))
 LAUNCHER = ("LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "ACCEL_SYSROOT", "CUDA_VISIBLE_DEVICES")
 LAUNCHER += ("ACCEL_CPU_BACKEND",)
 

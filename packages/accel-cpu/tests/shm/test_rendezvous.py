@@ -323,7 +323,7 @@ def test_an_identifier_of_oneccl_with_another_length_is_refused(
 # --- ranks without /dev/shm, in several containers, of several users: shared memory where it is safe, else gloo
 
 
-PROGRAM = str(Path(__file__).parent / "ranks/shm_hosts.py")
+PROGRAM = str(Path(__file__).parents[1] / "ranks/shm_hosts.py")
 #: Guard against hangs.
 LIMIT = 120
 
