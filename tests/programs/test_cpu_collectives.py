@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed import TCPStore
 
 ASKS = "torch.distributed.init_process_group(get_accelerator().communication_backend_name())"
 DEEPSPEED = "deepspeed.init_distributed()"
@@ -47,9 +48,15 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
     name, *options = LAUNCHERS[launcher]
     command = str(Path(sys.executable).with_name(name)) if launcher != "python" else name
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_CPU", "DS_ACC"))}
+    environment |= {"OMP_NUM_THREADS": "1"} | variables
+    if launcher == "deepspeed":
+        # Its port is 29500, whoever listens there. The ranks meet at a store of this process instead.
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        options += ["--master_port", str(store.port)]
+        environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     done = subprocess.run(
         [command, *options, str(program)],
-        env=environment | {"OMP_NUM_THREADS": "1"} | variables,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
