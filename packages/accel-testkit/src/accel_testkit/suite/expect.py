@@ -113,7 +113,9 @@ class Holds(dict[str, Any]):
             self[f"{what}: shape {tuple(found.shape)}, expected {tuple(wanted.shape)}"] = False
             return
         apart = (found.detach().cpu().double() - wanted.detach().cpu().double()).abs()
-        ratios = apart / (most.detach().cpu().double() if isinstance(most, torch.Tensor) else most)
+        most = most.detach().cpu().double() if isinstance(most, torch.Tensor) else most
+        # Equal numbers are near, also where no difference is allowed.
+        ratios = torch.where(apart == 0, 0.0, apart / most)
         largest = float(ratios.max()) if ratios.numel() else 0.0
         self[f"{what}: {largest:.3g} times as far apart as allowed"] = largest <= 1
 

@@ -205,10 +205,8 @@ def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, s
     """A device that another thread makes current is not the current one of this thread."""
     accelerator.set_device(0)
     _in_a_thread(lambda: accelerator.set_device(second))
-    what, do = (
-        "current_device() after another thread chose device 1",
-        "keep it in the runtime, for each thread",
-    )
+    what = "current_device() after another thread chose device 1"
+    do = "keep it in the runtime, for each thread"
     expect_equal(what, accelerator.current_device(), 0, do)
 
 

@@ -285,8 +285,6 @@ def test_index_of_no_device_is_treated_alike(
             dropping.append(name)
         except Exception:
             refusing.append(name)
-    what, do = (
-        f"dropped by {dropping}, or refused by {refusing}",
-        "derive from OneDeviceAccelerator, which refuses it",
-    )
+    what = f"dropped by {dropping}, or refused by {refusing}"
+    do = "derive from OneDeviceAccelerator, which refuses it"
     Holds({what: not refusing or not dropping}).expect("the index of no device", f"treat it alike: {do}")

@@ -253,8 +253,6 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
     accelerator.range_pop(second)
     accelerator.range_pop(domain=first)
     pushed = [(first, "outer", "forward"), (second, "inner", "backward")]
-    wanted, do = (
-        [*pushed, (second, None, None), (first, None, None)],
-        "pass message and category on to the domain",
-    )
+    wanted = [*pushed, (second, None, None), (first, None, None)]
+    do = "pass message and category on to the domain"
     expect_equal("what nvtx is told of ranges in domains", profiler.reported, wanted, do)

@@ -86,10 +86,8 @@ def _run(
     wanted = _reference(exact, grad, before)
     ours = [tensor.to(device, kind) for tensor in exact]
     rows = math.prod(shape[:-3])
-    out, lse = (
-        torch.full(shape, torch.nan, device=device, dtype=kind),
-        torch.zeros(rows, heads, length + form.room, device=device),
-    )
+    out = torch.full(shape, torch.nan, device=device, dtype=kind)
+    lse = torch.zeros(rows, heads, length + form.room, device=device)
     op.attention(*ours, out, lse)
     grads = [torch.full(shape, torch.nan, device=device, dtype=kind) for _ in range(3)]
     added, delta = [tensor.to(device, copy=True) for tensor in before], torch.zeros_like(lse)

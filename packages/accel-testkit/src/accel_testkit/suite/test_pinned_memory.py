@@ -243,10 +243,8 @@ def test_nothing_deprecated_is_called(accelerator: DeepSpeedAccelerator, host: t
         pinned = accelerator.pin_memory(host)
         accelerator.is_pinned(pinned)
         accelerator.unpin_memory(pinned)
-    found, do = (
-        [str(warning.message) for warning in caught],
-        "leave out what torch deprecated, such as the device",
-    )
+    found = [str(warning.message) for warning in caught]
+    do = "leave out what torch deprecated, such as the device"
     expect_equal("what pinning memory warns of", found, [], do)
 
 
