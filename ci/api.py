@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ci.problem import Problem, report
+from ci.workspace import git
 
 PUBLIC = ("vendor", "device", "op_builder", "interface", "errors")
 SOURCE = "packages/accel-core/src"
@@ -30,7 +31,7 @@ def check(root: Path) -> Iterator[Problem]:
         print("nothing to compare with: this clone knows no release of accel-core")
         return
     numbers = (
-        interface_number(_git(root, "grep", "-h", "INTERFACE_VERSION = ", tag, "--", SOURCE)),
+        interface_number(git(root, "grep", "-h", "INTERFACE_VERSION = ", tag, "--", SOURCE)),
         current(root),
     )
     for package in PUBLIC:
@@ -54,7 +55,7 @@ def check(root: Path) -> Iterator[Problem]:
 def last_release(root: Path) -> str | None:
     """The newest tag of accel-core below HEAD, whose own is the release under way; None where there is none."""
     try:
-        return _git(root, "describe", "--tags", "--abbrev=0", "--match", "accel-core-v*", "HEAD~1").strip()
+        return git(root, "describe", "--tags", "--abbrev=0", "--match", "accel-core-v*", "HEAD~1").strip()
     except Problem:
         return None
 
@@ -69,18 +70,6 @@ def interface_number(text: str) -> int | None:
     """The number in a source of accel_core.vendor; None where it has none."""
     found = re.search(r"^INTERFACE_VERSION = (\d+)$", text, re.MULTILINE)
     return int(found[1]) if found else None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Problem(
-            what=f"git {arguments[0]} failed in {root}",
-            found=done.stderr.strip(),
-            expected="a git checkout with the tags of releases",
-            do="git fetch --unshallow --tags",
-        )
-    return done.stdout
 
 
 if __name__ == "__main__":

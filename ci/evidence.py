@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ci import workspace
+from ci.printed import table
 
 if TYPE_CHECKING:
     from ci.feature_matrix import Results
@@ -60,9 +61,6 @@ files; do not edit.
 **A simulated device shows integration, interfaces and numerics. Nothing was run on a vendor's hardware yet.**
 Each check alone is in [Conformance](results/conformance.md), and what computes each op in
 [Implementations](results/implementations.md).
-
-| word | meaning |
-| --- | --- |
 """
 _CELLS = """\
 ## Every cell
@@ -91,22 +89,18 @@ def page(root: Path, results: Sequence[Results]) -> str:
     shown = cells(root, results)
     features = list(dict.fromkeys(cell.feature for cell in shown))
     found = {(cell.feature, cell.key): cell for cell in shown}
-    lines = [_INTRODUCTION + "\n".join(f"| {word} | {meaning} |" for word, meaning in WORDS.items()), ""]
-    lines += [*_row("feature", *keys), "|" + " --- |" * (len(keys) + 1)]
-    for feature in features:
-        lines += _row(feature, *(found[feature, key].evidence for key in keys))
-    lines += ["", _CELLS]
-    lines += _row(
-        "feature", "accelerator", "evidence", "what was shown, or why not", "recorded", "with", "command"
-    )
-    lines += ["|" + " --- |" * 7]
-    for cell in shown:
-        lines += _row(*vars(cell).values())
+    matrix = ([feature, *(found[feature, key].evidence for key in keys)] for feature in features)
+    head = ["feature", "accelerator", "evidence", "what was shown, or why not", "recorded", "with", "command"]
+    lines = [
+        _INTRODUCTION,
+        *table(["word", "meaning"], WORDS.items()),
+        "",
+        *table(["feature", *keys], matrix),
+        "",
+        _CELLS,
+        *table(head, (list(vars(cell).values()) for cell in shown)),
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _row(*cells: str) -> list[str]:
-    return [f"| {' | '.join(cells)} |"]
 
 
 def cells(root: Path, results: Sequence[Results]) -> list[Cell]:

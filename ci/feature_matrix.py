@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ci import evidence, limits, workspace
+from ci.printed import renewed, table
 from ci.problem import Problem, report
 from ci.workspace import Package
 
@@ -251,29 +252,25 @@ def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Resul
         versions = f"torch {result.versions['torch']}, deepspeed {result.versions['deepspeed']}"
         summary.append([f"[{result.key}](conformance/{result.key}.json)", *_counts(result), versions])
     head = ["accelerator", "device", "checks of the suite", "engine configurations", "with"]
-    parts = [_INTRODUCTION, *_table(head, summary), "", _LEGEND]
+    parts = [_INTRODUCTION, *table(head, summary), "", _LEGEND]
     for file, sentences in checks.items():
         rows = [
             [f"`{check}`: {sentence}", *(_suite(result, f"{file}.{check}") for result in results)]
             for check, sentence in sentences.items()
         ]
-        parts += [f"## {file}", "", *_table(["check", *keys], rows), ""]
+        parts += [f"## {file}", "", *table(["check", *keys], rows), ""]
     names = sorted({name for result in results for name in result.engine})
     engine = [[name, *(_engine(result, name) for result in results)] for name in names]
-    parts += [_ENGINE, *_table(["configuration", *keys], engine), ""]
+    parts += [_ENGINE, *table(["configuration", *keys], engine), ""]
     parts += ["## Declared", "", "What the packages say that their devices, or these releases, lack.", ""]
     for result in results:
         rows = [[f"`{name}`", *reason.split(": ", 1)] for name, reason in sorted(result.traits.items())]
-        parts += [f"### {result.key}", "", *_table(["feature or op", "", "reason"], rows), ""]
+        parts += [f"### {result.key}", "", *table(["feature or op", "", "reason"], rows), ""]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def in_page(text: str, packages: Iterable[Package], results: Sequence[Results]) -> str:
     """The page with its table of packages renewed; raises ValueError where it has no place for it."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN} and {END}")
     kept = {result.key: result for result in results}
     rows = []
     for package in packages:
@@ -282,8 +279,7 @@ def in_page(text: str, packages: Iterable[Package], results: Sequence[Results]) 
         about = package.project.get("description", "")
         rows.append([f"[{package.name}](../../{package.folder}/README.md)", about, *(shown or default)])
     head = ["package", "what", "device", "conformance checks", "configurations of DeepSpeed's engine"]
-    table = "\n".join(["", "", *_table(head, rows), "", ""])
-    return f"{before}{begin}{table}{end}{after}"
+    return renewed(text, BEGIN, "\n".join(table(head, rows)), END)
 
 
 def _counts(result: Results) -> list[str]:
@@ -346,11 +342,11 @@ def implementations(packages: Iterable[str], upstream: Mapping[str, Any]) -> str
     ]
     parts = [
         _IMPLEMENTATIONS.format(release=upstream["release"]),
-        *_table(["implementation", "what computes"], meanings),
+        *table(["implementation", "what computes"], meanings),
         "",
     ]
     parts += [
-        *_table(["op", *keys], rows),
+        *table(["op", *keys], rows),
         "",
         f"## Faults of DeepSpeed {upstream['release']}'s own",
         "",
@@ -361,8 +357,8 @@ def implementations(packages: Iterable[str], upstream: Mapping[str, Any]) -> str
 
 def builder(key: str, op: str) -> Any:
     """The class that serves an op on an accelerator; None if it has no such op."""
-    table = importlib.import_module(f"accel_{key}.op_builder").TABLE
-    return table.builder(op, key, {}) if op in table else None
+    ops = importlib.import_module(f"accel_{key}.op_builder").TABLE
+    return ops.builder(op, key, {}) if op in ops else None
 
 
 def _stock(upstream: Mapping[str, Any], key: str, op: str) -> str:
@@ -370,10 +366,6 @@ def _stock(upstream: Mapping[str, Any], key: str, op: str) -> str:
     if op in upstream["builders"][key]:
         return "with a fault" if name in upstream["faults"] else "yes"
     return str(upstream["earlier"].get(name, "–"))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
 # ----------------------------------------------------------------------------------------------------- the program

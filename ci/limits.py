@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci.evidence import NOT_RUN, Cell
+from ci.printed import renewed, table
 
 if TYPE_CHECKING:
     from accel_core.vendor import Trait
@@ -25,11 +26,7 @@ BEGIN, END = "<!-- limits: generated -->", "<!-- limits: end -->"
 
 def in_page(text: str, result: Results, cells: Iterable[Cell]) -> str:
     """A hardware page with its section renewed; raises ValueError where it has no place for it."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN} and {END}")
-    return f"{before}{begin}\n\n{section(result, cells)}\n\n{end}{after}"
+    return renewed(text, BEGIN, section(result, cells), END)
 
 
 def section(result: Results, cells: Iterable[Cell]) -> str:
@@ -47,7 +44,7 @@ def section(result: Results, cells: Iterable[Cell]) -> str:
     ]
     features = [*_features(always, "always"), *_features(sometimes, "on some machines")]
     if features:
-        lines += ["", "| missing | where | why |", "| --- | --- | --- |", *features]
+        lines += ["", *table(["missing", "where", "why"], features)]
     untrained = sorted(name for name, outcome in engine.items() if outcome not in ("passed", "failed"))
     if untrained:
         lines += ["", f"Engine configurations that are not run: {', '.join(untrained)}."]
@@ -83,12 +80,12 @@ def _traits(key: str) -> tuple[dict[str, Trait], dict[str, Trait]]:
     return always, sometimes
 
 
-def _features(traits: Mapping[str, Trait], where: str) -> Iterator[str]:
+def _features(traits: Mapping[str, Trait], where: str) -> Iterator[list[str]]:
     from accel_core.vendor import Feature
 
     for feature in Feature:
         if feature in traits:
-            yield f"| `{feature}`: {feature.sentence} | {where} | {traits[feature].reason} |"
+            yield [f"`{feature}`: {feature.sentence}", where, traits[feature].reason]
 
 
 def _ops(traits: Mapping[str, Trait]) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the documents, and whether an output that one of them shows is the one that its command has.
+"""The pages of the documents: tables, parts that programs write, and outputs that are as their commands have them.
 
 The shown lines have to follow each other in the output; a line `…` stands for any lines, `…` in a line for any text.
 Words and whole numbers have to be equal. These may differ:
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _ANY = "…"
@@ -33,6 +33,20 @@ def pages(root: Path, *, generated: bool = True) -> list[Path]:
     found = [page for pattern in patterns for page in sorted(root.glob(pattern))]
     made = {"cli.md", "matrix.md", "port-rules.md"}
     return [page for page in found if generated or not ("results" in page.parts or page.name in made)]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def renewed(text: str, begin: str, part: str, end: str) -> str:
+    """Return a page with the part between two lines renewed; raises ValueError where it lacks one of them."""
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"no lines {begin} and {end}")
+    return f"{before}{begin}\n\n{part}\n\n{end}{after}"
 
 
 def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:

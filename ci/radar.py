@@ -29,10 +29,11 @@ from typing import NamedTuple
 
 from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import names
-from ci import radar_checks, radar_facts, workspace
+from ci import printed, radar_checks, radar_facts, workspace
 from ci.parity import DEVICES
 from ci.problem import Problem, report
-from ci.radar_facts import ABSTRACT, CALL, Facts, git
+from ci.radar_facts import ABSTRACT, CALL, Facts
+from ci.workspace import git
 
 KNOWN = Path("ci/radar.toml")
 TESTS = Path("tests/deepspeed/subsets.toml")
@@ -286,12 +287,14 @@ def page(found: Mapping[Target, Sequence[Finding]], known: Iterable[Mapping[str,
         "Made by `python -m ci.radar`; do not edit.",
         *parts,
     ]
-    lines += ["", "| known break | commit or release | found |", "| --- | --- | --- |"]
+    rows = []
     for row in known:
         rest = [each for target in found if target.short.startswith(row["commit"]) for each in found[target]]
         hit = next((f"`{each.subject}`" for each in rest if row["finds"] in each.subject), "**no**")
-        lines.append(f"| {row['what']} | {row['commit']} | {hit} |")
+        rows.append([row["what"], row["commit"], hit])
     lines += [
+        "",
+        *printed.table(["known break", "commit or release", "found"], rows),
         "",
         "## What concerns us",
         "",

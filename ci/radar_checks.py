@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ci import printed
 from ci.parity import DEVICES
-from ci.radar_facts import git
+from ci.workspace import git
 
 Failures = dict[str, str]
 #: Guard against a hang, in seconds.
@@ -191,11 +192,8 @@ def table(work: Path, trees: Iterable[str]) -> list[str]:
         if tree not in trees:
             continue
         rows.setdefault((tree[:9], check), {})[device] = len(json.loads(file.read_text(encoding="utf-8")))
-    lines = [f"| DeepSpeed | check | {' | '.join(DEVICES)} |", "| --- " * (len(DEVICES) + 2) + "|"]
-    for (tree, check), counts in rows.items():
-        cells = (str(counts.get(device, "")) for device in DEVICES)
-        lines.append(f"| {tree} | {check} | {' | '.join(cells)} |")
-    return lines
+    cells = ([*row, *(str(counts.get(device, "")) for device in DEVICES)] for row, counts in rows.items())
+    return printed.table(["DeepSpeed", "check", *DEVICES], cells)
 
 
 #: Checks of which one device is enough.

@@ -12,13 +12,12 @@ import ast
 import functools
 import hashlib
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from accel_ops.offload import fast_writer, patches, speedups
-from ci.problem import Problem
+from ci.workspace import git
 
 Facts = dict[str, str]
 ABSTRACT, CALL = " abstract", "get_accelerator:"
@@ -33,19 +32,6 @@ class Tree(NamedTuple):
 
     files: Mapping[str, str]
     read: Callable[[str], str]
-
-
-def git(checkout: Path, *arguments: str) -> str:
-    """Return what git prints. Raises Problem with git's own words."""
-    done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, check=False)
-    if done.returncode:
-        raise Problem(
-            what=f"git {arguments[0]} failed in {checkout}",
-            found=done.stderr.decode(errors="replace").strip(),
-            expected="a checkout of DeepSpeed that has the commit",
-            do="git fetch, or name another commit",
-        )
-    return done.stdout.decode(errors="replace")
 
 
 def of_commit(checkout: Path, commit: str) -> Tree:

@@ -32,6 +32,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from ci import api, release_check, wheels, workspace
+from ci.printed import table
 from ci.problem import Problem, report
 from ci.workspace import CORE, Package
 
@@ -277,13 +278,12 @@ def page(rows: Mapping[str, Mapping[str, str]]) -> str:
         "of dependency, in a scratch clone and with an index on 127.0.0.1. Nothing was published.",
         "[A release](../../CONTRIBUTING.md#a-release) has what each step does; `—` is one that a package lacks.",
         "",
-        f"| package | {' | '.join(columns)} |",
-        f"| --- |{' --- |' * len(columns)}",
     ]
-    for name, results in rows.items():
-        cells = [results.get(step, "—").splitlines()[0].replace("|", "\\|") for step in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    cells = (
+        [name, *(results.get(step, "—").splitlines()[0].replace("|", "\\|") for step in columns)]
+        for name, results in rows.items()
+    )
+    return "\n".join([*lines, *table(["package", *columns], cells)]) + "\n"
 
 
 def _expect(holds: bool, what: str, found: str, expected: str) -> None:

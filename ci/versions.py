@@ -20,6 +20,7 @@ from packaging.specifiers import SpecifierSet
 from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
 from accel_core.vendor import INTERFACE_VERSION, core_requirement, release
 from ci import workspace
+from ci.printed import table
 from ci.workspace import CORE, Package
 
 PAGE = Path("docs/versions.md")
@@ -41,12 +42,10 @@ def page(root: Path) -> str:
         ),
     }
 
-    def table(found: re.Match[str]) -> str:
-        head, rows = tables[found["name"]]
-        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-        return "\n".join([f"{found['name']} -->", "", *lines, "", ""])
+    def renewed(found: re.Match[str]) -> str:
+        return "\n".join([f"{found['name']} -->", "", *table(*tables[found["name"]]), "", ""])
 
-    return _TABLE.sub(table, (root / PAGE).read_text(encoding="utf-8"))
+    return _TABLE.sub(renewed, (root / PAGE).read_text(encoding="utf-8"))
 
 
 def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:

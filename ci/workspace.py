@@ -8,6 +8,7 @@ Why: tools that know workspaces want their own lock file and list of members; th
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,6 +88,19 @@ def needs(packages: Mapping[str, Package], name: str) -> set[str]:
         found |= new
         waiting += new
     return found - {name}
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    """Return what git prints. Raises Problem with git's own words."""
+    done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, check=False)
+    if done.returncode:
+        raise Problem(
+            what=f"git {arguments[0]} failed in {checkout}",
+            found=done.stderr.decode(errors="replace").strip(),
+            expected="a git checkout that has the commit or tag",
+            do="git fetch --unshallow --tags, or name another commit",
+        )
+    return done.stdout.decode(errors="replace")
 
 
 def read_toml(file: Path) -> dict[str, Any]:
