@@ -129,7 +129,7 @@ def test_another_name_is_an_error_which_the_probe_says_too(
     assert "ACCEL_CPU_BACKEND='nccl'" in VENDOR.confirm().reason
 
 
-def test_oneccl_that_is_asked_for_and_absent_tells_of_shm(
+def test_oneccl_that_is_asked_for_and_absent_points_to_shm(
     cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "folder", lambda: None)

@@ -109,7 +109,7 @@ def test_login_node_may_plan_for_every_type(library: Any) -> None:
     assert not cuda.is_triton_supported()
 
 
-def test_collectives_are_nccl_and_its_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_are_nccl_and_its_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = CUDA_Accelerator()
     assert cuda.communication_backend_name() == "nccl"
     assert cuda.communication_backend_version() is None, "this torch is built without NCCL"
@@ -271,7 +271,7 @@ READ: dict[str, tuple[tuple[torch.dtype, ...], dict[str, str]]] = {
 
 
 class Kernels:
-    """An op of which each function tells that it ran."""
+    """An op of which each function records that it ran."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: "kernel"
@@ -369,7 +369,7 @@ def test_ops_are_compiled_where_they_can_be(name: str, kernels: Kernels) -> None
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", [*PLAIN, *MIXED])
-def test_compilation_that_fails_is_told_and_plain_torch_serves(
+def test_compilation_that_fails_is_logged_and_plain_torch_serves(
     name: str, kernels: Kernels, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(self: Any, verbose: bool = True) -> Any:

@@ -59,7 +59,7 @@ def test_files_of_the_driver_alone_are_no_device(machine: Callable[..., None]) -
     assert (evidence.runtime, evidence.hardware) == (True, False)
 
 
-def test_where_there_are_no_device_files_only_torch_can_tell(
+def test_where_there_are_no_device_files_only_torch_knows(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(cuda="12.8")

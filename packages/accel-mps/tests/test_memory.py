@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of torch before 2.13, which tells what is in use and keeps no peaks."""
+"""Figures of torch before 2.13, which reports what is in use and keeps no peaks."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from accel_mps.memory import PeaksAtCalls
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Bytes that torch.mps tells: by tensors, and by the driver."""
+    """Bytes that torch.mps reports: by tensors, and by the driver."""
     figures = {"tensors": 100, "driver": 400}
     monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: figures["tensors"])
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: figures["driver"])

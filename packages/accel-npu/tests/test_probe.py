@@ -23,7 +23,7 @@ def test_the_version_stands_in_the_install_file(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
-def test_an_unset_or_wrong_home_is_told(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_or_wrong_home_is_reported(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
     if home is not None:
         monkeypatch.setenv("ASCEND_HOME_PATH", home)
@@ -33,7 +33,7 @@ def test_an_unset_or_wrong_home_is_told(home: str | None, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", [None, "", "innerversion=V100\n"])
-def test_a_folder_without_a_version_is_told(
+def test_a_folder_without_a_version_is_reported(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if text is not None:
@@ -55,7 +55,7 @@ def test_a_good_variable_has_no_fault(value: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("value", "reported"), [("1,0", "do not ascend"), ("0,0", "do not ascend"), ("0,x", "other than")]
 )
-def test_a_bad_variable_is_told(value: str, reported: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_variable_is_reported(value: str, reported: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(visible.VARIABLE, value)
     assert reported in visible.fault()
     assert value in visible.fault()

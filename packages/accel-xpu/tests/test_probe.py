@@ -41,7 +41,7 @@ def torch_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ("2.13.0+cpu", None, "built without XPU"),
     ],
 )
-def test_torch_that_can_not_serve_is_told(
+def test_torch_that_cannot_serve_is_reported(
     version: str | None, build: str | None, reported: str, torch_of: Callable[..., None]
 ) -> None:
     torch_of(version, build)
@@ -83,7 +83,7 @@ def test_machine_without_a_node_has_no_gpu(tmp_path: Path, monkeypatch: pytest.M
     assert hardware.presence().present is False
 
 
-def test_where_there_are_no_device_files_only_the_runtime_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware.sys, "platform", "win32")
     assert hardware.presence().present is None
 
@@ -118,7 +118,7 @@ def ipex(install: Any) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("version", ["2.1.10+xpu", "2.9.0"])
-def test_release_for_a_torch_out_of_range_is_told(version: str, ipex: Any) -> None:
+def test_release_for_a_torch_out_of_range_is_reported(version: str, ipex: Any) -> None:
     ipex(version)
     evidence = ipex_probe.evidence()
     assert not evidence.runtime
@@ -177,7 +177,7 @@ def accelerator(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
 @pytest.mark.parametrize(
     ("version", "host"), [("2.5.10+xpu", True), ("2.6.10", False), ("2.10.0", False), ("2.8.0", False)]
 )
-def test_events_before_release_2_6_tell_no_time(
+def test_events_before_release_2_6_have_no_time(
     version: str, host: bool, accelerator: Callable[[str], Any]
 ) -> None:
     assert accelerator(version).use_host_timers() is host
@@ -312,7 +312,7 @@ def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes() -> N
     assert not "ZE_AFFINITY_MASK".startswith(tuple(xpu.export_envs()))
 
 
-def test_without_ipex_events_tell_the_time_and_torch_builds_extensions() -> None:
+def test_without_ipex_events_have_a_time_and_torch_builds_extensions() -> None:
     xpu = XPU_Accelerator()
     assert not xpu.use_host_timers()
     assert xpu.build_extension() is BuildExtension

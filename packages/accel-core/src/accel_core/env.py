@@ -98,7 +98,7 @@ STORE_ADDRESS = Variable(
 JOB_SECRET = Variable(
     "ACCEL_JOB_SECRET",
     "",
-    "With it ranks sign what they tell each other through torch's store; set by `accel launch` on one host.",
+    "With it ranks sign what they exchange through torch's store; set by `accel launch` on one host.",
     secret=True,
 )
 

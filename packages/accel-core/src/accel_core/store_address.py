@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Let torch's store of rank 0 listen where the launcher's plan says, not on all interfaces of the host.
 
-The store has no passwords: whoever connects can read and change what the ranks tell each other there. torch has no
+The store has no passwords: whoever connects can read and change what the ranks exchange there. torch has no
 option for the address; its store takes a socket that is bound already.
 """
 

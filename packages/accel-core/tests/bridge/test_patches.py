@@ -177,11 +177,11 @@ class Builder(OpBuilder):
         return self
 
 class Pinning(Toy_Accelerator):
-    told = []
+    reported = []
     def get_op_builder(self, class_name):
         return Builder if class_name == "PinMemoryBuilder" else super().get_op_builder(class_name)
     def register_host_memory(self, address, num_bytes):
-        self.told.append(num_bytes)
+        self.reported.append(num_bytes)
         return True
 
 deepspeed.accelerator.set_accelerator(Pinning())
@@ -192,7 +192,7 @@ native = pin_memory.get_active_native_pinned_memory()
 assert type(native) is pin_memory.NativePinnedMemory
 assert torch.equal(pinned, tensor)
 assert native.is_pinned(pinned) and accel.is_pinned(pinned)
-assert accel.told == [24]
+assert accel.reported == [24]
 assert accel.is_pinned(accel.pin_memory(tensor, make_copy=False, match_shape=False))
 assert accel.is_pinned(accel.pin_empty(2, 2, dtype=torch.int8))
 assert accel.is_pinned(accel.pin_empty_like(tensor))

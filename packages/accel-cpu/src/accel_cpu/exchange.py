@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a process group tell each other through torch's store.
+"""What the ranks of a process group exchange through torch's store.
 
 Whoever reaches the store's port can read and write it. So texts are short, and if the launcher gave the job a secret
 (`ACCEL_JOB_SECRET`), each has a code that only a rank of the job can make. A secret in the keys would not do: torch's
@@ -36,10 +36,10 @@ class Exchange:
         self._store, self._rank, self._ranks, self._topics = store, rank, ranks, iter(topics)
         self._secret = JOB_SECRET.get().encode()
         #: A hash of all texts so far: those of another group's ranks are refused, too.
-        self._told = b""
+        self._transcript = b""
 
-    def tell(self, text: str) -> list[str]:
-        """Tell the others a text on the next topic, and return that of each rank.
+    def all_gather(self, text: str) -> list[str]:
+        """Share a text on the next topic with the others; return the text of each rank, in order.
 
         Raises StoreTampered, and what the store does.
         """
@@ -53,7 +53,7 @@ class Exchange:
                 self._store.set(f"{later}/{self._rank}", "it does not trust the store")
             raise
         digests = [hashlib.sha256(each.encode()).digest() for each in texts]
-        self._told = hashlib.sha256(b"".join((self._told, *digests))).digest()
+        self._transcript = hashlib.sha256(b"".join((self._transcript, *digests))).digest()
         return texts
 
     def _read(self, topic: str, peer: int) -> str:
@@ -73,7 +73,7 @@ class Exchange:
     def _code(self, topic: str, rank: int, text: str) -> str:
         if not self._secret:
             return ""
-        message = b"\0".join((self._told, f"{topic} {rank} {self._ranks}".encode(), text.encode()))
+        message = b"\0".join((self._transcript, f"{topic} {rank} {self._ranks}".encode(), text.encode()))
         return hmac.new(self._secret, message, hashlib.sha256).hexdigest()
 
 

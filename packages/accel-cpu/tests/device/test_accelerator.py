@@ -101,7 +101,7 @@ def test_fp16_is_what_onednn_says_as_a_bool(
     assert (torch.float16 in cpu.supported_dtypes()) is (answer is True)
 
 
-def test_what_launchers_are_told(cpu: CPU_Accelerator) -> None:
+def test_what_launchers_get(cpu: CPU_Accelerator) -> None:
     assert cpu.visible_devices_envs() == ["ACCEL_CPU_VISIBLE_DEVICES"]
     assert not "CUDA_VISIBLE_DEVICES".startswith(tuple(cpu.export_envs())), "it belongs to one machine"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from shm_jobs import default_store, reported, wait_until_told, while_it_waits
+from shm_jobs import default_store, reported, wait_until_reported, while_it_waits
 
 from accel_cpu.shm import rendezvous
 from accel_cpu.shm.hosts import Hosts
@@ -62,7 +62,7 @@ def waits_for_nobody(rank: int, ranks: int) -> None:
     dist.barrier()  # making the group has the same limit
     group = dist.new_group(timeout=timedelta(seconds=5))
     if rank == 1:
-        wait_until_told("gave up")
+        wait_until_reported("gave up")
         return
     try:
         dist.barrier(group=group)
@@ -113,7 +113,7 @@ def interrupted(rank: int, ranks: int) -> str:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         while_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
     else:
-        wait_until_told("interrupted")
+        wait_until_reported("interrupted")
     said = _said(dist.barrier)
     reported("interrupted")
     dist.destroy_process_group()
@@ -196,7 +196,7 @@ def aborted(rank: int, ranks: int) -> list[Any]:
     if rank == 0:
         while_it_waits(abort)
     else:
-        wait_until_told("aborted")
+        wait_until_reported("aborted")
     said = _said(lambda: dist.all_reduce(torch.ones(1), group=group))
     until = time.monotonic() + 60
     while rank == 0 and _segments() > before and time.monotonic() < until:
@@ -236,7 +236,7 @@ def _on_signal(rank: int, handler: Callable[..., None]) -> str:
     if rank == 0:
         while_it_waits(lambda: os.kill(os.getpid(), signal.SIGTERM))
     else:
-        wait_until_told("handled")
+        wait_until_reported("handled")
     return _said(lambda: dist.all_reduce(torch.ones(3)))
 
 

@@ -74,12 +74,12 @@ def values(*job: Any, **options: Any) -> list[Any]:
 
 
 def reported(what: str) -> None:
-    """Tell the other ranks of the job; see `wait_until_told`."""
+    """Report to the other ranks of the job; see `wait_until_reported`."""
     default_store().set(what, "yes")
 
 
-def wait_until_told(what: str) -> None:
-    """Wait until a rank of the job has called `told` with the same text."""
+def wait_until_reported(what: str) -> None:
+    """Wait until a rank of the job has called `reported` with the same text."""
     default_store().wait([what], timedelta(seconds=LIMIT))
 
 

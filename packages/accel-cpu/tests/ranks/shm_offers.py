@@ -143,13 +143,13 @@ MOVES = (_broadcast, _all_gather, _all_gather_into_tensor, _all_to_all_single)
 def _call_objects(rank: int, ranks: int) -> Any:
     said: list[Any] = [None] * ranks
     dist.all_gather_object(said, {"rank": rank})
-    told: list[Any] = [f"from {rank}", rank]
-    dist.broadcast_object_list(told, 1)
+    received: list[Any] = [f"from {rank}", rank]
+    dist.broadcast_object_list(received, 1)
     gathered: list[Any] | None = [None] * ranks if rank == 0 else None
     dist.gather_object(("mine", rank), gathered, 0)
     given: list[Any] = [None]
     dist.scatter_object_list(given, list(range(ranks)) if rank == 0 else None, 0)
-    return [said, told, gathered, given]
+    return [said, received, gathered, given]
 
 
 def _call_point_to_point_with_tags(rank: int, ranks: int) -> Any:

@@ -169,7 +169,7 @@ def test_a_group_that_has_failed_fails_again_and_never_computes() -> None:
         assert first == second
 
 
-def test_ctrl_c_interrupts_a_rank_that_waits_and_the_others_are_told_which() -> None:
+def test_ctrl_c_interrupts_a_rank_that_waits_and_the_others_learn_which() -> None:
     first, second = jobs.run(faults.interrupted, 2)
     assert first.value.startswith("KeyboardInterrupt")
     assert "rank 0 was interrupted" in second.value

@@ -168,7 +168,7 @@ def test_what_is_no_facts_is_refused(text: str) -> None:
         Facts.from_text(text)
 
 
-def test_a_rank_that_tells_nonsense_costs_shared_memory_and_no_more() -> None:
+def test_a_rank_that_sends_nonsense_costs_shared_memory_and_no_more() -> None:
     store = dist.HashStore()
     store.set("facts/0", '{"pid": 1}')
     store.set("joined/0", "")
@@ -176,7 +176,7 @@ def test_a_rank_that_tells_nonsense_costs_shared_memory_and_no_more() -> None:
     assert rendezvous.join(store, 1, 2)[:2] == (None, reason)
 
 
-def test_what_another_rank_tells_is_shown_in_short_and_without_commands_for_a_terminal() -> None:
+def test_what_another_rank_sends_is_shown_in_short_and_without_commands_for_a_terminal() -> None:
     store = dist.HashStore()
     store.set("facts/0", replace(FACTS, pid=os.getpid() + 1, problem="\x1b]0;x\x07" * 50).to_text())
     store.set("joined/0", "\x1b[2J\n" * 10_000)
@@ -252,14 +252,14 @@ def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
 
 
 @pytest.mark.parametrize("secret", ["", "s" * 64])
-def test_ranks_get_what_each_told(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_gets_the_texts_of_all(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(env.JOB_SECRET.name, secret)
     store = dist.HashStore()
     got: list[Any] = [None, None]
 
     def rank(number: int) -> None:
         exchange = Exchange(store, number, 2, "first", "second")
-        got[number] = [exchange.tell(f"{topic} of {number}") for topic in ("first", "second")]
+        got[number] = [exchange.all_gather(f"{topic} of {number}") for topic in ("first", "second")]
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -278,14 +278,14 @@ def test_a_text_of_another_group_or_rank_is_refused(monkeypatch: pytest.MonkeyPa
     signed = Exchange(store, 0, 2)
     store.set("first/0", signed._code("first", 1, "text") + "text")  # rank 1's, as rank 0's
     with pytest.raises(StoreTampered):
-        Exchange(store, 1, 2, "first").tell("text")
+        Exchange(store, 1, 2, "first").all_gather("text")
     # In a second topic, the code of a group in which something else was written before.
     store.set("first/0", signed._code("first", 0, "a") + "a")
     exchange = Exchange(store, 1, 2, "first", "second")
-    assert exchange.tell("b") == ["a", "b"]
+    assert exchange.all_gather("b") == ["a", "b"]
     store.set("second/0", signed._code("second", 0, "") + "")
     with pytest.raises(StoreTampered):
-        exchange.tell("")
+        exchange.all_gather("")
 
 
 def test_a_rank_that_refuses_does_not_let_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,11 +293,11 @@ def test_a_rank_that_refuses_does_not_let_the_others_wait(monkeypatch: pytest.Mo
     store = dist.HashStore()
     store.set("first/0", "forged")
     with pytest.raises(StoreTampered):
-        Exchange(store, 1, 2, "first", "second").tell("mine")
+        Exchange(store, 1, 2, "first", "second").all_gather("mine")
     other = Exchange(store, 0, 2, "first", "second")
-    assert other.tell("theirs") == ["theirs", "mine"]
+    assert other.all_gather("theirs") == ["theirs", "mine"]
     with pytest.raises(StoreTampered, match="second of rank 1"):
-        other.tell("")
+        other.all_gather("")
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"x" * (MOST_BYTES + 1)], ids=["no text", "too long"])
@@ -305,7 +305,7 @@ def test_what_is_no_text_of_a_rank_is_refused_without_a_secret_too(data: bytes) 
     store = dist.HashStore()
     store.set("first/0", data)  # type: ignore[arg-type]
     with pytest.raises(StoreTampered):
-        Exchange(store, 1, 2, "first").tell("")
+        Exchange(store, 1, 2, "first").all_gather("")
 
 
 @pytest.mark.parametrize("identifier", ["", "zz", "00" * 4095, "00" * 4097])

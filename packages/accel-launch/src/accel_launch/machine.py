@@ -242,7 +242,7 @@ class Machine:
 
     devices: how many the accelerator sees; for the CPU, NUMA nodes with usable cores. mask: the devices to which the
     visible-devices variable restricts this process, None if it is not set. device_nodes: NUMA node of each device,
-    None if /sys does not tell; empty if it does not tell of any.
+    None if /sys does not have it; empty if /sys has it for none.
     """
 
     topology: Topology

@@ -48,7 +48,7 @@ def test_the_launcher_reads_the_variable_that_decides(
 
 
 class Profiler:
-    """CNPX that keeps what it is told, or that was not built in."""
+    """CNPX that records what it is given, or that was not built in."""
 
     def __init__(self, error: type[Exception] | None = None) -> None:
         self.calls: list[Any] = []

@@ -22,7 +22,7 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"torch {version} is installed, {TORCH} is needed")
     if not device_files([METAL]):
         return Evidence(False, False, f"/{METAL} is not there: this is no macOS")
-    return Evidence(True, None, f"torch {version} and Metal; only torch can tell whether there is a GPU")
+    return Evidence(True, None, f"torch {version} and Metal; only torch knows whether there is a GPU")
 
 
 def confirm() -> Confirmation:
@@ -36,4 +36,4 @@ def confirm() -> Confirmation:
         mps.current_allocated_memory()
     except RuntimeError as error:  # torch before 2.8 has no is_available(), and raises here without a GPU
         return Confirmation(0, str(error).partition("\n")[0])
-    return Confirmation(1, "torch.mps tells the memory in use")
+    return Confirmation(1, "torch.mps reports the memory in use")

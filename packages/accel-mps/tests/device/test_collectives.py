@@ -52,7 +52,7 @@ def test_an_error_of_gloo_s_is_gloo_s() -> None:
         dist.all_gather_into_tensor(torch.zeros(3, device="mps"), ones())
 
 
-def test_sender_is_told() -> None:
+def test_a_received_message_has_its_sender() -> None:
     class Received:
         def _source_rank(self) -> int:
             return 1

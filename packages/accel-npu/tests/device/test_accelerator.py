@@ -73,7 +73,7 @@ def page() -> torch.Tensor:
     return memory[first : first + 4096]
 
 
-def test_refused_registration_is_told_once(
+def test_refused_registration_is_reported_once(
     accelerator: NPU_Accelerator, page: torch.Tensor, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from accel_core.errors import AccelError
 
 _T = TypeVar("_T")
+_log = logging.getLogger("accel_core")
 
 
 class KernelsUnusable(Exception):
@@ -101,3 +103,16 @@ def _value(kind: Any, given: Any) -> Any:
     if isinstance(given, ctypes.Structure):
         return given
     return kind(given.data_ptr() if isinstance(given, torch.Tensor) else given)
+
+
+class FallbackLog:
+    """Logs why plain torch computes instead of kernels, each reason once. `what` is the op in words."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._logged = what, {""}
+
+    def __call__(self, lack: str) -> None:
+        """Log a reason; an empty one is none."""
+        if lack not in self._logged:
+            self._logged.add(lack)
+            _log.info("%s: plain torch for some tensors: %s", self._what, lack)

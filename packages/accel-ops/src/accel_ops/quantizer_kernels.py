@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from accel_ops.device_kernels import KernelsUnusable, Lack, Launch
+from accel_ops.device_kernels import FallbackLog, KernelsUnusable, Lack, Launch
 from accel_ops.quantizer import Pair, QuantizerFunctions
 
 #: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
@@ -43,7 +42,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     for bits in ("8", "4")
     for kind in ("sym", "asym")
 }
-_log = logging.getLogger("accel_core")
 
 
 class KernelQuantizerFunctions(QuantizerFunctions):
@@ -56,7 +54,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
 
     def __init__(self, device_type: str, launch: Launch, lack: Lack = lambda tensor: "") -> None:
         self._device_type, self._launch, self._lack = device_type, launch, lack
-        self._told: set[str] = set()
+        self._log_fallback = FallbackLog("quantizer")
 
     @override
     def quantize(self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int) -> Pair:
@@ -133,7 +131,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack or lack_of_numbers(self._device_type, (values, *_tensors(error, values.numel())))
         lack = lack or self._lack(values)
         if lack:
-            self._tell(lack)
+            self._log_fallback(lack)
             return None
         width = values.numel() // groups
         data, parameters = _empty(values, values.numel() * bits // 8, groups, columns)
@@ -148,7 +146,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack_of_width(size, groups, bits) or self._lack_of_integers(data, parameters, groups * columns)
         lack = lack or self._lack(data)
         if lack or not data.dim():
-            self._tell(lack)
+            self._log_fallback(lack)
             return None
         made = data.new_empty((*data.shape[:-1], data.shape[-1] * 8 // bits), dtype=dtype)
         items = threads(size)
@@ -169,7 +167,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack or lack_of_numbers(self._device_type, _tensors(error, size))
         lack = lack or self._lack(data)
         if lack or not data.dim() or data.shape[-1] % devices:
-            self._tell(lack)
+            self._log_fallback(lack)
             return None
         out, made = _empty(data, data.numel() // devices, out_groups, columns)
         width = size // out_groups
@@ -183,12 +181,6 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         if parameters.numel() != count:
             return f"{parameters.numel()} parameters for {count}"
         return lack_of_tensors(self._device_type, (data, parameters))
-
-    def _tell(self, lack: str) -> None:
-        """Say once for each reason why plain torch computes."""
-        if lack and lack not in self._told:
-            self._told.add(lack)
-            _log.info("quantizer: plain torch for some tensors: %s", lack)
 
     def _start(
         self, name: str, blocks: int, items: int, arguments: tuple[Any, ...],

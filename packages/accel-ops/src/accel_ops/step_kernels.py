@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from accel_ops.device_kernels import KernelsUnusable, Lack, Launch
+from accel_ops.device_kernels import FallbackLog, KernelsUnusable, Lack, Launch
 from accel_ops.fused_optimizers import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
 
 #: Tensors of a launch: `kTensors` of the header.
@@ -38,7 +37,6 @@ TYPES = {kinds: "_".join(_NAMES[kind] for kind in kinds) for kinds in _KINDS}
 _BY_TENSORS = {(*kinds, *kinds[2:] * more): name for kinds, name in TYPES.items() for more in (0, 1)}
 #: Others may have no memory, or memory that is not theirs alone.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_log = logging.getLogger("accel_core")
 
 
 class TensorTable(ctypes.Structure):
@@ -95,7 +93,7 @@ class KernelSteps:
     ) -> None:
         self._device_type, self._launch, self._device_lack = device_type, launch, lack
         self._chunk = chunk
-        self._told: set[str] = set()
+        self._log_fallback = FallbackLog("optimizer steps")
 
     def adam(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
@@ -125,7 +123,7 @@ class KernelSteps:
             types = _BY_TENSORS.get(tuple([tensor.dtype for tensor in tensors]), "")
             lack = lacks[device] or self._lack(tensors, device, types)
             if lack:
-                self._tell(lack)
+                self._log_fallback(lack)
                 for column, tensor in zip(rest, tensors, strict=True):
                     column.append(tensor)
             elif tensors[0].numel():
@@ -157,12 +155,6 @@ class KernelSteps:
                 return "shapes that differ"
         too_many = tensors[0].numel() > self._chunk * _MOST_BLOCKS
         return f"{tensors[0].numel()} elements in a tensor" if too_many else ""
-
-    def _tell(self, lack: str) -> None:
-        """Say once for each reason why plain torch computes."""
-        if lack not in self._told:
-            self._told.add(lack)
-            _log.info("optimizer steps: plain torch for some tensors: %s", lack)
 
 
 def has_types(tensors: Sequence[torch.Tensor]) -> bool:
@@ -206,7 +198,7 @@ def _table(rows: Sequence[Sequence[torch.Tensor]], ends: Sequence[int], chunk: i
 
 
 def _changed(tensors: Tensors) -> None:
-    """Tell autograd that tensors have changed, which it cannot see."""
+    """Let autograd know that tensors have changed, which it cannot see."""
     try:
         torch.autograd.graph.increment_version(tensors)
     except TypeError:  # torch 2.5 takes one

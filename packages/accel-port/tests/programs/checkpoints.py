@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Save and load, in the ways that people tell the place."""
+"""Save and load, in the ways that people name the device."""
 
 import argparse
 import os

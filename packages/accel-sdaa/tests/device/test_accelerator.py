@@ -75,7 +75,7 @@ def test_memory_and_callbacks_without_the_names(bare: SDAA_Accelerator) -> None:
     assert called == [1]
 
 
-def test_names_that_nothing_public_stands_in_for_are_told(bare: SDAA_Accelerator) -> None:
+def test_names_that_nothing_public_stands_in_for_are_reported(bare: SDAA_Accelerator) -> None:
     for call in (bare.initial_seed, lambda: bare.default_generator(0)):
         with pytest.raises(
             FunctionNotImplemented, match=r"the accelerator needs torch\.sdaa\.(initial|default)"

@@ -37,7 +37,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
             mine = bytes(made)
     except OneCCLFailed as error:
         failure = in_short(error) or type(error).__name__
-    failures = exchange.tell(failure)
+    failures = exchange.all_gather(failure)
     if any(failures):
         raise OneCCLFailed(
             what="the backend ccl cannot be used",
@@ -46,7 +46,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
             do="pip install 'oneccl>=2022.1' in the environment of every rank, or use the backend gloo or shm",
         )
     try:
-        identifier = bytes.fromhex(exchange.tell(mine.hex())[0])
+        identifier = bytes.fromhex(exchange.all_gather(mine.hex())[0])
         if len(identifier) != library.UNIQUE_ID_BYTES:
             raise ValueError(f"{len(identifier)} bytes")
     except ValueError as error:

@@ -3,7 +3,7 @@
 """Collectives of ranks on several hosts: in shared memory within a host, by gloo between the hosts.
 
 The first rank of each host is its leader. The leaders compare what their hosts have called before they exchange data.
-A leader that fails tells the others through torch's store, and closes its connections, so that nobody waits for it.
+A leader that fails informs the others through torch's store, and closes its connections, so that nobody waits for it.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def join(store: Any, rank: int, ranks: int) -> tuple[Any, str, list[list[int]]]:
     segment = _create(ranks, size) if rank == 0 else None
     exchange = Exchange(store, rank, ranks, "facts", "joined")
     try:
-        facts, reason = _read(exchange.tell(_facts(segment).to_text()))
+        facts, reason = _read(exchange.all_gather(_facts(segment).to_text()))
         reason = reason or _obstacle(facts)
         group, failure = None, reason
         if not reason:
@@ -114,7 +114,7 @@ def join(store: Any, rank: int, ranks: int) -> tuple[Any, str, list[list[int]]]:
                 group, why, _ = join(PrefixStore(f"host{number}", store), mine.index(rank), len(mine))
                 failure = why if group is None else ""
         try:
-            failures = exchange.tell(failure)
+            failures = exchange.all_gather(failure)
         except BaseException:
             if group is not None:
                 leave(group)

@@ -70,7 +70,7 @@ def check_on_disk(path: Path) -> None:
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system; empty where the system does not tell."""
+    """Return the type of the file system; empty where the system does not say."""
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError, IndexError):

@@ -19,12 +19,12 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
 
     def __init__(self) -> None:
         super().__init__()
-        self._events_tell_no_time = in_range(ipex.__version__, "<2.6")
+        self._events_have_no_time = in_range(ipex.__version__, "<2.6")
 
     @override
     def use_host_timers(self) -> bool:
         """Return True before IPEX 2.6, whose events have no elapsed_time()."""
-        return self._events_tell_no_time
+        return self._events_have_no_time
 
     @override
     def available_memory(self, device_index: int | None = None) -> int:
