@@ -139,8 +139,7 @@ def error_classes() -> dict[str, ast.ClassDef]:
     for source in ROOT.glob("packages/*/src/**/*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                assigned = [each for each in node.body if isinstance(each, ast.Assign)]
-                codes = [each.value.value for each in assigned if ast.unparse(each.targets[0]) == "code"]
+                codes = [each.value.value for each in node.keywords if each.arg == "code"]
                 assert not set(codes) & found.keys(), f"{codes} twice"
                 found.update(dict.fromkeys(codes, node))
     return found

@@ -33,9 +33,13 @@ DOCUMENTATION = "https://github.com/accel-project/accel/blob/main/docs"
 
 
 class AccelError(Exception):
-    """Base class of all errors of this project."""
+    """Base class of all errors of this project. A class gives its code as `class X(AccelError, code="ACC-…")`."""
 
     code: ClassVar[str] = "ACC-000"
+
+    def __init_subclass__(cls, code: str = "", **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        cls.code = code or cls.code
 
     def __init__(self, *, what: str, found: str, expected: str, do: str) -> None:
         self.what, self.found, self.expected, self.do = what, found, expected, do
@@ -81,202 +85,138 @@ def _rebuild(cls: type[AccelError], what: str, found: str, expected: str, do: st
     return cls(what=what, found=found, expected=expected, do=do)
 
 
-class InvalidVendor(AccelError, ImportError):
+class InvalidVendor(AccelError, ImportError, code="ACC-101"):
     """A vendor entry point cannot be loaded or is not a vendor."""
 
-    code = "ACC-101"
 
-
-class InterfaceMismatch(AccelError, ImportError):
+class InterfaceMismatch(AccelError, ImportError, code="ACC-102"):
     """A vendor was built for another version of the interface."""
 
-    code = "ACC-102"
 
-
-class DuplicateVendor(AccelError, ImportError):
+class DuplicateVendor(AccelError, ImportError, code="ACC-103"):
     """Two packages claim the same accelerator key."""
 
-    code = "ACC-103"
 
-
-class InvalidEnvironment(AccelError, ValueError):
+class InvalidEnvironment(AccelError, ValueError, code="ACC-104"):
     """An environment variable of this project has an invalid value."""
 
-    code = "ACC-104"
 
-
-class InvalidCommand(AccelError, ImportError):
+class InvalidCommand(AccelError, ImportError, code="ACC-105"):
     """A sub-command that a package adds to `accel` cannot be loaded, or lacks a required function."""
 
-    code = "ACC-105"
 
-
-class InvalidTraits(AccelError, ValueError):
+class InvalidTraits(AccelError, ValueError, code="ACC-106"):
     """A vendor's traits name a feature or an op that does not exist."""
 
-    code = "ACC-106"
 
-
-class UnknownAccelerator(AccelError, ValueError):
+class UnknownAccelerator(AccelError, ValueError, code="ACC-201"):
     """DS_ACCELERATOR names an accelerator that does not exist."""
 
-    code = "ACC-201"
 
-
-class AcceleratorUnavailable(AccelError, ValueError):
+class AcceleratorUnavailable(AccelError, ValueError, code="ACC-202"):
     """The requested accelerator has no package or no runtime here."""
 
-    code = "ACC-202"
 
-
-class AcceleratorBroken(AccelError, ValueError):
+class AcceleratorBroken(AccelError, ValueError, code="ACC-203"):
     """The requested accelerator, or the one whose device is in this machine, fails."""
 
-    code = "ACC-203"
 
-
-class AmbiguousAccelerator(AccelError, ValueError):
+class AmbiguousAccelerator(AccelError, ValueError, code="ACC-204"):
     """Two accelerators of equal priority are both present."""
 
-    code = "ACC-204"
 
-
-class StrictSelection(AccelError, RuntimeError):
+class StrictSelection(AccelError, RuntimeError, code="ACC-205"):
     """Under ACCEL_STRICT=1: the choice would fall back to the CPU, or a vendor is broken."""
 
-    code = "ACC-205"
 
-
-class NotAnAccelerator(AccelError, AssertionError, TypeError):
+class NotAnAccelerator(AccelError, AssertionError, TypeError, code="ACC-206"):
     """set_accelerator() was given something that is not an accelerator.
 
     Upstream raises AssertionError here; TypeError is the usual type for a wrong argument.
     """
 
-    code = "ACC-206"
 
-
-class NoAccelerator(AccelError, RuntimeError):
+class NoAccelerator(AccelError, RuntimeError, code="ACC-207"):
     """No accelerator can be used, not even the CPU."""
 
-    code = "ACC-207"
 
-
-class TorchUnavailable(AccelError, ImportError, RuntimeError):
+class TorchUnavailable(AccelError, ImportError, RuntimeError, code="ACC-208"):
     """torch is installed but cannot be imported, because of itself or of a backend extension."""
 
-    code = "ACC-208"
 
-
-class UnsupportedUpstream(AccelError, RuntimeError):
+class UnsupportedUpstream(AccelError, RuntimeError, code="ACC-301"):
     """The installed DeepSpeed requires accelerator methods that this accel-core does not have."""
 
-    code = "ACC-301"
 
-
-class UpstreamMissing(AccelError, ImportError):
+class UpstreamMissing(AccelError, ImportError, code="ACC-302"):
     """A call needs stock deepspeed, which is not installed."""
 
-    code = "ACC-302"
 
-
-class NoDeviceForCollectives(AccelError, RuntimeError, ValueError):
+class NoDeviceForCollectives(AccelError, RuntimeError, ValueError, code="ACC-303"):
     """torch.distributed cannot be initialized, because the process has no device.
 
     torch raises ValueError or RuntimeError there, by its version.
     """
 
-    code = "ACC-303"
 
-
-class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError):
+class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError, code="ACC-304"):
     """torch.distributed has no backend of that name, or none for the accelerator's tensors.
 
     torch raises one of these, by the name and by its version.
     """
 
-    code = "ACC-304"
 
-
-class UnloadableCheckpoint(AccelError, RuntimeError):
+class UnloadableCheckpoint(AccelError, RuntimeError, code="ACC-305"):
     """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
 
-    code = "ACC-305"
 
-
-class OpNotImplemented(AccelError, ValueError, NotImplementedError):
+class OpNotImplemented(AccelError, ValueError, NotImplementedError, code="ACC-401"):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 
-    code = "ACC-401"
 
-
-class InvalidOpTable(AccelError, ImportError):
+class InvalidOpTable(AccelError, ImportError, code="ACC-402"):
     """An op table names a builder that cannot be imported."""
 
-    code = "ACC-402"
 
-
-class BuildFailed(AccelError, RuntimeError):
+class BuildFailed(AccelError, RuntimeError, code="ACC-403"):
     """A native library cannot be compiled here."""
 
-    code = "ACC-403"
 
-
-class CacheUnusable(AccelError, OSError):
+class CacheUnusable(AccelError, OSError, code="ACC-404"):
     """The folder for built libraries is not writable, or not private to this user."""
 
-    code = "ACC-404"
 
-
-class OpFailed(AccelError, RuntimeError):
+class OpFailed(AccelError, RuntimeError, code="ACC-405"):
     """An op was loaded and computed a wrong result."""
 
-    code = "ACC-405"
 
-
-class LibraryMismatch(AccelError, OSError):
+class LibraryMismatch(AccelError, OSError, code="ACC-406"):
     """A native library and the Python code that loads it have different C interfaces."""
 
-    code = "ACC-406"
 
-
-class UnknownBuilder(AccelError, ValueError):
+class UnknownBuilder(AccelError, ValueError, code="ACC-407"):
     """`accel ops` was called with a builder name that the accelerator does not have."""
 
-    code = "ACC-407"
 
-
-class NothingProfiled(AccelError, RuntimeError):
+class NothingProfiled(AccelError, RuntimeError, code="ACC-408"):
     """`accel ops profile` ran a script that took no optimizer step, or too few."""
 
-    code = "ACC-408"
 
-
-class InvalidZenFlow(AccelError, ValueError):
+class InvalidZenFlow(AccelError, ValueError, code="ACC-409"):
     """DeepSpeed's configuration asks for ZenFlow with options of fp16 that give losses of NaN."""
 
-    code = "ACC-409"
 
-
-class UnsupportedBackend(AccelError, ValueError):
+class UnsupportedBackend(AccelError, ValueError, code="ACC-501"):
     """The requested torch.compile backend is not registered."""
 
-    code = "ACC-501"
 
-
-class FunctionNotImplemented(AccelError, AttributeError):
+class FunctionNotImplemented(AccelError, AttributeError, code="ACC-502"):
     """An op or the device's runtime lacks a function. An AttributeError, so that `hasattr` is False."""
 
-    code = "ACC-502"
 
-
-class InvalidOpArgument(AccelError, ValueError):
+class InvalidOpArgument(AccelError, ValueError, code="ACC-510"):
     """A function of an op was called with sizes or types that it cannot use."""
 
-    code = "ACC-510"
 
-
-class InvalidDevice(AccelError, RuntimeError):
+class InvalidDevice(AccelError, RuntimeError, code="ACC-503"):
     """The process has no device with the given index."""
-
-    code = "ACC-503"

@@ -25,10 +25,8 @@ class KernelsUnusable(Exception):
     """Kernels cannot be loaded or started; the text is the reason to use another implementation."""
 
 
-class KernelNotStarted(AccelError, RuntimeError):
+class KernelNotStarted(AccelError, RuntimeError, code="ACC-530"):
     """The driver refuses to start a kernel that was loaded."""
-
-    code = "ACC-530"
 
 
 class MemoizedLoader(Generic[_T]):

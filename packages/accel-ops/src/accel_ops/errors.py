@@ -11,40 +11,28 @@ from typing import Any
 from accel_core.errors import AccelError
 
 
-class InvalidTensors(AccelError, ValueError, TypeError):
+class InvalidTensors(AccelError, ValueError, TypeError, code="ACC-504"):
     """Tensors that a host kernel cannot work on. torch raises ValueError or TypeError in such cases."""
 
-    code = "ACC-504"
 
-
-class UnknownOptimizer(AccelError, ValueError, KeyError):
+class UnknownOptimizer(AccelError, ValueError, KeyError, code="ACC-505"):
     """A step of an optimizer that was not created, or that was destroyed."""
 
-    code = "ACC-505"
 
-
-class OutOfPinnedMemory(AccelError, MemoryError):
+class OutOfPinnedMemory(AccelError, MemoryError, code="ACC-506"):
     """The host has not enough memory for page-locked pages."""
 
-    code = "ACC-506"
 
-
-class InvalidOption(AccelError, ValueError, TypeError):
+class InvalidOption(AccelError, ValueError, TypeError, code="ACC-507"):
     """A step number, learning rate or other option of a step that is not a number. Upstream raises TypeError here."""
 
-    code = "ACC-507"
 
-
-class OverlappedStepFailed(AccelError, RuntimeError):
+class OverlappedStepFailed(AccelError, RuntimeError, code="ACC-508"):
     """The process that takes ZenFlow's overlapped steps has ended with an error."""
 
-    code = "ACC-508"
 
-
-class TransferFailed(AccelError, OSError):
+class TransferFailed(AccelError, OSError, code="ACC-509"):
     """A transfer between memory and a file has failed: `errno`, `filename`, the `offset` where, bytes `done` before."""
-
-    code = "ACC-509"
 
     def __init__(
         self,
@@ -72,13 +60,9 @@ def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
     return TransferFailed(**arguments)
 
 
-class InvalidFile(AccelError, ValueError):
+class InvalidFile(AccelError, ValueError, code="ACC-511"):
     """A file that does not have the layout of safetensors, or of a distributed checkpoint, or not all of it."""
 
-    code = "ACC-511"
 
-
-class UnsuitableFolder(AccelError, ValueError):
+class UnsuitableFolder(AccelError, ValueError, code="ACC-512"):
     """A folder in which file I/O cannot be measured: none, in memory, read-only, or with too little room."""
-
-    code = "ACC-512"

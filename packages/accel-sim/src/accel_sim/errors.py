@@ -10,58 +10,40 @@ from typing import NoReturn
 from accel_core.errors import DOCUMENTATION, AccelError
 
 
-class UnknownDevice(AccelError, ValueError):
+class UnknownDevice(AccelError, ValueError, code="ACC-701"):
     """No simulated device has this name."""
 
-    code = "ACC-701"
 
-
-class AlreadySimulating(AccelError, RuntimeError):
+class AlreadySimulating(AccelError, RuntimeError, code="ACC-702"):
     """A process can simulate one kind of device."""
 
-    code = "ACC-702"
 
-
-class SimulatorBuildFailed(AccelError, RuntimeError):
+class SimulatorBuildFailed(AccelError, RuntimeError, code="ACC-703"):
     """The simulated device's C++ cannot be compiled here."""
 
-    code = "ACC-703"
 
-
-class NotSimulated(AccelError, NotImplementedError):
+class NotSimulated(AccelError, NotImplementedError, code="ACC-704"):
     """A name that the vendor's real module has and the simulation does not implement."""
 
-    code = "ACC-704"
 
-
-class InvalidSetting(AccelError, ValueError):
+class InvalidSetting(AccelError, ValueError, code="ACC-705"):
     """An environment variable of the simulation has an invalid value."""
 
-    code = "ACC-705"
 
-
-class DataRace(AccelError, RuntimeError):
+class DataRace(AccelError, RuntimeError, code="ACC-708"):
     """Race mode found two unordered accesses to the same memory, one of which writes."""
 
-    code = "ACC-708"
 
-
-class InvalidRecord(AccelError, ValueError):
+class InvalidRecord(AccelError, ValueError, code="ACC-711"):
     """A file is not the record of a rehearsal, or of another schema."""
 
-    code = "ACC-711"
 
-
-class UnknownProfile(AccelError, ValueError):
+class UnknownProfile(AccelError, ValueError, code="ACC-712"):
     """No device has this name in the rehearsal's list."""
 
-    code = "ACC-712"
 
-
-class InvalidRehearsal(AccelError, ValueError):
+class InvalidRehearsal(AccelError, ValueError, code="ACC-713"):
     """The options of a rehearsal do not make a job."""
-
-    code = "ACC-713"
 
 
 def raise_not_simulated(full: str, why: str = "", error: type[NotSimulated] = NotSimulated) -> NoReturn:

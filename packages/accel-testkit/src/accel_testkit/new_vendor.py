@@ -58,16 +58,12 @@ def _workspace() -> Path:
     return Path(__file__).resolve().parents[4]
 
 
-class InvalidAnswer(AccelError, ValueError):
+class InvalidAnswer(AccelError, ValueError, code="ACC-706"):
     """A vendor package cannot be made from this answer."""
 
-    code = "ACC-706"
 
-
-class NoTemplateEngine(AccelError, ImportError):
+class NoTemplateEngine(AccelError, ImportError, code="ACC-707"):
     """Making a package needs copier, which is not installed."""
-
-    code = "ACC-707"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

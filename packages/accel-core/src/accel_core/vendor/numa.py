@@ -22,10 +22,8 @@ _CPU_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _MOST_CPUS = 65_536
 
 
-class InvalidCpuList(AccelError, ValueError):
+class InvalidCpuList(AccelError, ValueError, code="ACC-601"):
     """A list of CPUs is not in the kernel's format."""
-
-    code = "ACC-601"
 
 
 def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:

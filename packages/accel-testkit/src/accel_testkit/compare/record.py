@@ -29,10 +29,8 @@ _FIELDS = [one.name for one in fields(Digest)]
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
-class InvalidComparison(AccelError, ValueError):
+class InvalidComparison(AccelError, ValueError, code="ACC-714"):
     """A folder is not the record of a run that can be compared."""
-
-    code = "ACC-714"
 
 
 class Key(NamedTuple):

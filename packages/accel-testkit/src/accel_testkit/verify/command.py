@@ -33,10 +33,8 @@ _LIMIT, _DOCTOR = 300, 120
 _INTERRUPTED = 130
 
 
-class NothingToVerify(AccelError, RuntimeError):
+class NothingToVerify(AccelError, RuntimeError, code="ACC-710"):
     """No accelerator can be used on this machine."""
-
-    code = "ACC-710"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

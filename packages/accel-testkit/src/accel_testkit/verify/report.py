@@ -30,10 +30,8 @@ _LARGEST = 50_000_000
 _MOST = 1e100
 
 
-class InvalidReport(AccelError, ValueError):
+class InvalidReport(AccelError, ValueError, code="ACC-709"):
     """A file is not a report of `accel verify` that this release can read."""
-
-    code = "ACC-709"
 
 
 @dataclass
