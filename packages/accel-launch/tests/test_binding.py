@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from accel_core.vendor import format_cpu_list, parse_cpu_list
 from accel_core.vendor.numa import allowed_cpus, read_nodes
-from accel_launch import binding, machine
+from accel_launch import machine
 from accel_launch.errors import BindingImpossible
 from accel_launch.machine import Core, Machine, Node, Topology, _device_nodes, read_topology
 from shared.topologies import build
@@ -60,9 +60,9 @@ def topologies(draw: st.DrawFn) -> Topology:
 def test_shares_of_any_machine(topology, ranks, near):
     if ranks > topology.core_count():
         with pytest.raises(BindingImpossible, match="more ranks than cores"):
-            binding.divide(topology, ranks, near)
+            machine.divide(topology, ranks, near)
         return
-    shares = binding.divide(topology, ranks, near)
+    shares = machine.divide(topology, ranks, near)
     given_cpus = [cpu for share in shares for cpu in share.cpus()]
     assert len(shares) == ranks
     assert len(given_cpus) == len(set(given_cpus)), "two ranks share a CPU"
@@ -81,7 +81,7 @@ def test_shares_of_any_machine(topology, ranks, near):
 def test_what_is_left_over_is_less_than_one_core_for_each_rank_of_a_node(topology, ranks):
     if ranks > topology.core_count():
         return
-    shares = binding.divide(topology, ranks)
+    shares = machine.divide(topology, ranks)
     smallest = min(len(share.cores) for share in shares)
     for node in topology.nodes:
         own = [share for share in shares if node in share.nodes]
@@ -95,9 +95,9 @@ def test_what_is_left_over_is_less_than_one_core_for_each_rank_of_a_node(topolog
 
 @given(topologies())
 def test_as_many_ranks_as_nodes_are_one_on_each_and_one_rank_has_every_core(topology):
-    shares = binding.divide(topology, len(topology.nodes))
+    shares = machine.divide(topology, len(topology.nodes))
     assert [share.cores for share in shares] == [node.cores for node in topology.nodes]
-    (share,) = binding.divide(topology, 1)
+    (share,) = machine.divide(topology, 1)
     assert set(share.cpus()) == topology.cpus()
 
 
@@ -105,9 +105,9 @@ def test_as_many_ranks_as_nodes_are_one_on_each_and_one_rank_has_every_core(topo
 def test_reserved_cores_are_whole_of_each_node_and_in_no_share(topology, reserve):
     if all(len(node.cores) <= reserve for node in topology.nodes):
         with pytest.raises(BindingImpossible, match="no core is left"):
-            binding.usable_cores(topology, None, reserve)
+            machine.usable_cores(topology, None, reserve)
         return
-    usable, reserved = binding.usable_cores(topology, None, reserve)
+    usable, reserved = machine.usable_cores(topology, None, reserve)
     assert usable.cpus() | set(reserved) == topology.cpus()
     assert usable.cpus().isdisjoint(reserved)
     for node in topology.nodes:
@@ -118,14 +118,14 @@ def test_reserved_cores_are_whole_of_each_node_and_in_no_share(topology, reserve
 @given(topologies(), st.data())
 def test_a_core_list_is_the_universe(topology, data):
     listed = data.draw(st.sets(st.sampled_from(sorted(topology.cpus())), min_size=1))
-    usable, _ = binding.usable_cores(topology, format_cpu_list(listed), 0)
+    usable, _ = machine.usable_cores(topology, format_cpu_list(listed), 0)
     assert usable.cpus() == listed
 
 
 @given(st.one_of(st.text(), st.text("0123456789,- ", max_size=12)))
 def test_any_core_list_is_read_or_a_documented_error(text):
     try:
-        usable, _ = binding.usable_cores(made(4, 4), text, 0)
+        usable, _ = machine.usable_cores(made(4, 4), text, 0)
     except BindingImpossible:
         return
     assert usable.cpus() == parse_cpu_list(text)
@@ -149,7 +149,7 @@ def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text, named)
     whole = made(4, 4)
     allowed = Topology(whole.narrowed([0, 1, 4, 5, 6]).nodes, online=tuple(range(7)), present=tuple(range(8)))
     with pytest.raises(BindingImpossible) as caught:
-        binding.usable_cores(allowed, text, 0)
+        machine.usable_cores(allowed, text, 0)
     assert named in caught.value.found
 
 
@@ -165,20 +165,20 @@ def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text, named)
     ],
 )
 def test_nodes_of_ranks(topology, ranks, near, nodes):
-    shares = binding.divide(topology, ranks, near)
+    shares = machine.divide(topology, ranks, near)
     numbers = [tuple(node.number for node in share.nodes) for share in shares]
     assert [own[0] if len(own) == 1 else own for own in numbers] == nodes
 
 
 def test_the_smallest_cores_are_reserved_and_of_equal_ones_the_lowest():
-    assert binding.usable_cores(made(4, capacities=(1024, 446)), None, 1)[1] == (1,)
-    assert binding.usable_cores(made(4, threads=2), None, 1)[1] == (0, 4)
+    assert machine.usable_cores(made(4, capacities=(1024, 446)), None, 1)[1] == (1,)
+    assert machine.usable_cores(made(4, threads=2), None, 1)[1] == (0, 4)
 
 
 def test_each_rank_has_as_many_of_each_kind_of_core_and_almost_equal_ones_are_one_kind():
-    shares = binding.divide(made(8, capacities=(1024, 446)), 4)
+    shares = machine.divide(made(8, capacities=(1024, 446)), 4)
     assert [sorted(core.capacity for core in share.cores) for share in shares] == [[446, 1024]] * 4
-    shares = binding.divide(made(4, capacities=(1024, 1010)), 2)
+    shares = machine.divide(made(4, capacities=(1024, 1010)), 2)
     assert [share.cpus() for share in shares] == [(0, 1), (2, 3)]
 
 
@@ -205,10 +205,10 @@ def test_nodes_and_first_threads_of_cores(name, root_of):
 def test_expected_bindings(name, root_of):
     topology = read_topology(root_of(name))
     for wanted in build.load(name)["bindings"]:
-        usable, reserved = binding.usable_cores(
+        usable, reserved = machine.usable_cores(
             topology, wanted.get("core_list"), wanted.get("reserve_cores", 0)
         )
-        shares = binding.divide(usable, wanted.get("ranks", len(usable.nodes)))
+        shares = machine.divide(usable, wanted.get("ranks", len(usable.nodes)))
         found = []
         for share in shares:
             policy = share.memory()

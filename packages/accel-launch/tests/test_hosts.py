@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_launch import hosts
+from accel_launch import planning
 from accel_launch.errors import InvalidHostfile, InvalidSelection
-from accel_launch.hosts import select
 from accel_launch.plan import is_host_name
+from accel_launch.planning import select
 
 
 def test_hosts_are_read_in_the_order_of_the_file():
     text = "# two racks\n\nworker-1 slots=4\n\tworker-0\t slots=16   \nme@10.0.0.7 slots=1 # spare\r\n[fe80::1] slots=2"
-    assert list(hosts.parse_hostfile(text).items()) == [
+    assert list(planning.parse_hostfile(text).items()) == [
         ("worker-1", 4),
         ("worker-0", 16),
         ("me@10.0.0.7", 1),
@@ -48,7 +48,7 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line, named, tmp_path):
     path = tmp_path / "hosts"
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
     with pytest.raises(InvalidHostfile) as caught:
-        hosts.read_hostfile(str(path))
+        planning.read_hostfile(str(path))
     assert f"{path}:3: {line.strip()!r}" in caught.value.found
     assert named in caught.value.found
     assert str(caught.value).startswith("[ACC-602]")
@@ -57,24 +57,24 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line, named, tmp_path):
 @pytest.mark.parametrize("text", ["", "\n\n", "# worker-0 slots=4\n"])
 def test_a_hostfile_without_hosts_is_refused(text):
     with pytest.raises(InvalidHostfile, match="no line with a host"):
-        hosts.parse_hostfile(text)
+        planning.parse_hostfile(text)
 
 
 def test_a_named_hostfile_must_exist(tmp_path):
     (tmp_path / "binary").write_bytes(b"worker-0 slots=4\n\xff\xfe")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", Path("\0")):
         with pytest.raises(InvalidHostfile, match="cannot read the hostfile"):
-            hosts.read_hostfile(str(path))
+            planning.read_hostfile(str(path))
 
 
 def test_without_a_name_the_default_is_read_if_it_exists(monkeypatch, tmp_path):
-    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
-    assert hosts.read_hostfile(None) is None
+    monkeypatch.setattr(planning, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
+    assert planning.read_hostfile(None) is None
     (tmp_path / "hostfile").write_text("worker-0 slots=2\n")
-    assert hosts.read_hostfile(None) == {"worker-0": 2}
+    assert planning.read_hostfile(None) == {"worker-0": 2}
     (tmp_path / "hostfile").write_text("worker-0 slot=2\n")
     with pytest.raises(InvalidHostfile):
-        hosts.read_hostfile(None)
+        planning.read_hostfile(None)
 
 
 _PIECES = st.sampled_from(["worker-0", "a", *" \t\n\r", "slots=", *"=1#@-", "42", "[::1]", "\x85", "é"])
@@ -83,7 +83,7 @@ _PIECES = st.sampled_from(["worker-0", "a", *" \t\n\r", "slots=", *"=1#@-", "42"
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
 def test_any_text_is_hosts_or_a_documented_error(text):
     try:
-        found = hosts.parse_hostfile(text)
+        found = planning.parse_hostfile(text)
     except InvalidHostfile:
         return
     # Nothing that was written is lost.
@@ -93,7 +93,7 @@ def test_any_text_is_hosts_or_a_documented_error(text):
         assert is_host_name(host)
         assert not host.startswith("-")
         assert not set(host) & set(" \t;|&$`'\"\\<>()*?!~#{}\n")
-        assert 0 < slots <= hosts.MOST_SLOTS
+        assert 0 < slots <= planning.MOST_SLOTS
 
 
 POOL = {"worker-0": 4, "worker-1": 4, "me@worker-2": 2, "[::1]": 1}

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accel_core import env
-from accel_launch import emit, hosts, machine, planning, ssh
+from accel_launch import emit, machine, planning, ssh
 from accel_launch.errors import (
     AffinityConflict,
     BindingImpossible,
@@ -186,7 +186,7 @@ def place(
     Each host that is asked is the same machine.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "none"))
+    monkeypatch.setattr(planning, "DEFAULT_HOSTFILE", str(tmp_path / "none"))
     (tmp_path / "train.py").write_text("")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text("raise SystemExit('imported')")
