@@ -3,33 +3,24 @@
 """DeepSpeed on the simulated NPU: its overlap paths have no race, and stock DeepSpeed trains as on the CPU."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import accel_sim
+from .conftest import MODES, TORCHRUN, simulate
 
 pytest.importorskip("deepspeed")
 configurations = pytest.importorskip(
     "accel_testkit.engine.configurations", reason="not run: package accel-testkit"
 )
 PROGRAM = Path(__file__).with_name("overlapping_streams.py")
-MODES = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
 
 
 def run(which: str, ranks: int, mode: str = "plain", **variables: str) -> list[dict[str, Any]]:
     """Run the program under torchrun; return what its ranks print, in any order."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-         str(PROGRAM), which],
-        env=accel_sim.environment("npu", base={**os.environ, "OMP_NUM_THREADS": "1", **variables}, **MODES[mode]),
-        capture_output=True, text=True, check=False, timeout=1800,
-    )  # fmt: skip
+    done = simulate("npu", *TORCHRUN, ranks, PROGRAM, which, env=variables, timeout=1800, **MODES[mode])
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return [json.loads(line) for line in sorted(done.stdout.splitlines()) if line.startswith('{"')]
 

@@ -35,6 +35,44 @@ def found(python):
     return run
 
 
+#: By what holds: the device, lines, and the object `found` that they leave.
+HOLDS = {
+    "what beta makes zero is not read": ("npu", """
+c = torch.full((2, 2), float("nan"), device=device)
+found = torch.addmm(c, torch.ones(2, 3, device=device), torch.ones(3, 2, device=device), beta=0).tolist()
+""", [[3.0, 3.0], [3.0, 3.0]]),
+    "the host keeps denormals in all threads after large work on the device": ("npu", """
+torch.set_num_threads(2)
+large = torch.full((1 << 20,), 1e-39)
+there = large.to(device) * 1.0
+found = [int((large * 1.0).count_nonzero()), int(there.cpu().count_nonzero()) < 1 << 20]
+""", [1 << 20, True]),
+    "denormals are zero on the device and kept on the host": ("npu", """
+tiny = torch.tensor([1e-40])
+found = [float(tiny.to(device) * 1) == 0, float(tiny * 1) > 0]
+""", [True, True]),
+    "a sum does not broadcast a product": ("npu", """
+calls = (lambda: torch.addmm(ones(5, 3), ones(1, 2), ones(2, 3)),
+         lambda: torch.baddbmm(ones(4, 1, 3), ones(1, 1, 2), ones(1, 2, 3)))
+found = ["expand" in str(error(call)) for call in calls]
+""", [True, True]),
+    "a wrong argument is an error at once": ("xpu", """
+found = "shapes cannot be multiplied" in str(error(lambda: ones(3) @ ones(4, 2)))
+""", True),
+    "Gaudi counts what its pool holds unused as free": ("hpu", """
+sizes = [module.mem_get_info()]
+kept = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+sizes.append(module.mem_get_info())
+found = [total - free for free, total in sizes]
+""", [600 << 20, 603 << 20]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "lines", "expected"), HOLDS.values(), ids=HOLDS)
+def test_as_on_hardware(found, key, lines, expected):
+    assert found(key, lines) == expected
+
+
 SUMS = """
 generator = torch.Generator().manual_seed(5)
 a, b = torch.randn(48, 300, generator=generator), torch.randn(300, 40, generator=generator)
@@ -74,39 +112,6 @@ found = [float(a.to(device).sum()), float((a.to(device) @ a.to(device).T).item()
     assert product == pytest.approx(exact * exact / 4096, rel=2**-8)
 
 
-def test_what_beta_makes_zero_is_not_read(found):
-    lines = """
-c = torch.full((2, 2), float("nan"), device=device)
-found = torch.addmm(c, torch.ones(2, 3, device=device), torch.ones(3, 2, device=device), beta=0).tolist()
-"""
-    assert found("npu", lines) == [[3.0, 3.0], [3.0, 3.0]]
-
-
-def test_host_keeps_denormals_in_all_threads_after_large_work_on_the_device(found):
-    lines = """
-torch.set_num_threads(2)
-large = torch.full((1 << 20,), 1e-39)
-there = large.to(device) * 1.0
-found = [int((large * 1.0).count_nonzero()), int(there.cpu().count_nonzero()) < 1 << 20]
-"""
-    assert found("npu", lines) == [1 << 20, True]
-
-
-def test_sum_does_not_broadcast_a_product(found):
-    lines = """
-found = [error(lambda: torch.addmm(ones(5, 3), ones(1, 2), ones(2, 3))),
-         error(lambda: torch.baddbmm(ones(4, 1, 3), ones(1, 1, 2), ones(1, 2, 3)))]
-"""
-    assert [text is not None and "expand" in text for text in found("npu", lines)] == [True, True]
-
-
-def test_denormals_are_zero_on_the_device_and_kept_on_the_host(found):
-    lines = "tiny = torch.tensor([1e-40])\nfound = [float(tiny.to(device) * 1), float(tiny * 1)]"
-    there, here = found("npu", lines)
-    assert there == 0
-    assert here > 0
-
-
 @pytest.mark.parametrize(
     "call", ["torch.index_select(x, 0, bad)", "x[bad]", "torch.nn.functional.embedding(bad, x)"]
 )
@@ -120,10 +125,6 @@ found = [list(result.shape), *map(error, waits)]
     shape, *errors = found("npu", lines)
     assert shape == [2, 2]
     assert all("started before has failed" in error and "out of" in error for error in errors)
-
-
-def test_wrong_argument_is_an_error_at_once(found):
-    assert "shapes cannot be multiplied" in found("xpu", "found = error(lambda: ones(3) @ ones(4, 2))")
 
 
 MEMORY = """
@@ -144,17 +145,6 @@ def test_memory_is_used_by_others_rounded_and_cached(found, key, padding, segmen
     assert allocated == (3 << 20) + padding
     assert reserved == cached == segment << 20
     assert allocated_after == emptied == 0
-
-
-def test_gaudi_counts_what_its_pool_holds_unused_as_free(found):
-    lines = """
-sizes = [module.mem_get_info()]
-kept = torch.empty(3 << 20, dtype=torch.uint8, device=device)
-sizes.append(module.mem_get_info())
-found = [total - free for free, total in sizes]
-"""
-    others = 600 << 20
-    assert found("hpu", lines) == [others, others + (3 << 20)]
 
 
 def test_memory_of_others_cannot_be_had(found):

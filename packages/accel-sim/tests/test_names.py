@@ -50,20 +50,6 @@ def test_simulated_functions_take_the_real_parameters(facts, key):
     assert "synchronize" in taken
 
 
-def test_parameter_that_the_real_function_lacks_is_refused_and_its_own_name_taken(printed):
-    source = """
-import torch, torch_npu
-print(torch.npu.get_device_name(device_name=0), torch.npu.Event(enable_timing=True).timed)
-for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Event(external=True)):
-    try:
-        call()
-    except TypeError:
-        print("refused")
-"""
-    assert printed("npu", source) == ["Ascend910B2 (simulated) True", "refused", "refused"]
-    assert printed("cuda", "import torch; print(torch.cuda.Event(external=False).timed)") == ["False"]
-
-
 def test_signature_is_read_as_the_surface_writes_it():
     entry = Name("class", "(cls, device=None, *, priority: int = 0, **kwargs) -> Any")
     assert str(surface.read_signature(entry)) == "(device=None, *, priority=0, **kwargs)"
@@ -176,77 +162,6 @@ def test_amp_of_the_vendor_is_torchs(printed, key):
     assert printed(key, AMP.format(key=key)) == ["torch.bfloat16", "4.0 True"]
 
 
-def test_events_and_streams_have_the_attributes_of_the_real_ones(printed):
-    source = """
-import ctypes, torch, torch_npu
-stream = torch.npu.Stream(priority=-9)
-first, last = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
-first.record(stream)
-last.record(stream)
-print(0 <= last.recorded_time() - first.recorded_time() < 10**7, stream.priority, torch.npu.Stream.priority_range())
-print(isinstance(stream._as_parameter_, ctypes.c_void_p), stream._as_parameter_.value == stream.npu_stream)
-print(first.npu_event == first._as_parameter_.value, stream)
-try:
-    first.reset()
-except NotImplementedError as error:
-    print(str(error).splitlines()[0])
-"""
-    assert printed("npu", source) == [
-        "True -1 (0, -1)",
-        "True True",
-        "True <torch.npu.Stream device=npu:0 npu_stream=0x1>",
-        "[ACC-704] torch.npu.Event.reset is not simulated",
-    ]
-
-
-def test_options_of_npu_are_checked_as_by_the_real_ones(printed):
-    source = """
-import torch, torch_npu
-torch.npu.set_compile_mode(jit_compile=False)
-torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
-torch.npu.matmul.allow_hf32 = True
-torch.npu.conv.allow_hf32 = False
-print(torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32)
-for call in (lambda: torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "often"}), lambda: torch.npu.set_option("x"),
-             lambda: setattr(torch.npu.matmul, "allow_hf32", 1), lambda: torch_npu.profiler.profile()):
-    try:
-        call()
-    except (TypeError, ValueError, NotImplementedError) as error:
-        print(type(error).__name__)
-"""
-    errors = ["ValueError", "TypeError", "TypeError", "NotSimulated"]
-    assert printed("npu", source) == ["True False", *errors]
-
-
-def test_program_for_cuda_runs_on_npu_after_the_transfer(printed):
-    source = """
-import torch, torch_npu
-from torch_npu.contrib import transfer_to_npu
-layer = torch.nn.Linear(2, 2).cuda()
-x = torch.ones(1, 2, device="cuda").to("cuda:0")
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    print(layer(x).device, layer(x).dtype, x.is_cuda)
-print(torch.cuda.is_available(), torch.cuda.current_device())
-print(torch.cuda.memory_allocated() == torch.npu.memory_allocated())
-"""
-    assert printed("npu", source) == ["npu:0 torch.bfloat16 True", "True 0", "True"]
-
-
-def test_wrapped_module_of_hpu_is_captured_and_replayed(printed):
-    source = """
-import torch, habana_frameworks.torch as htorch
-layer = torch.nn.Linear(3, 3).to("hpu")
-x = [torch.randn(2, 3).to("hpu") for _ in range(3)]
-with torch.no_grad():
-    plain = [layer(each).clone() for each in x]
-    wrapped = htorch.hpu.wrap_in_hpu_graph(layer)
-    print([torch.equal(wrapped(each), wanted) for each, wanted in zip(x, plain)])
-    double = htorch.hpu.wrap_in_hpu_graph_func(lambda t: 2 * t)
-    print([torch.equal(double(each), 2 * each) for each in x])
-"""
-    assert printed("hpu", source) == ["[True, True, True]"] * 2
-
-
 def test_memory_of_a_process_can_be_limited_and_nccl_has_a_version(printed):
     source = """
 import torch
@@ -260,6 +175,92 @@ except torch.OutOfMemoryError:
 print(torch.cuda.nccl.version()[0])
 """
     assert printed("cuda", source, memory="1MiB") == ["0.25 0", "out of memory", "2"]
+
+
+#: By what a program shows: the device that it runs on, the program, the lines that it prints.
+PRINTED = {
+    "a parameter that the real function lacks is refused, and its own name taken": ("npu", """
+import torch, torch_npu
+print(torch.npu.get_device_name(device_name=0), torch.npu.Event(enable_timing=True).timed)
+for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Event(external=True)):
+    try:
+        call()
+    except TypeError:
+        print("refused")
+""", ["Ascend910B2 (simulated) True", "refused", "refused"]),
+    "a parameter of the real function is taken": ("cuda", """
+import torch
+print(torch.cuda.Event(external=False).timed)
+""", ["False"]),
+    "events and streams have the attributes of the real ones": ("npu", """
+import ctypes, torch, torch_npu
+stream = torch.npu.Stream(priority=-9)
+first, last = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+first.record(stream)
+last.record(stream)
+print(0 <= last.recorded_time() - first.recorded_time() < 10**7, stream.priority, torch.npu.Stream.priority_range())
+print(isinstance(stream._as_parameter_, ctypes.c_void_p), stream._as_parameter_.value == stream.npu_stream)
+print(first.npu_event == first._as_parameter_.value, stream)
+try:
+    first.reset()
+except NotImplementedError as error:
+    print(str(error).splitlines()[0])
+""", ["True -1 (0, -1)", "True True", "True <torch.npu.Stream device=npu:0 npu_stream=0x1>",
+      "[ACC-704] torch.npu.Event.reset is not simulated"]),
+    "options of npu are checked as by the real ones": ("npu", """
+import torch, torch_npu
+torch.npu.set_compile_mode(jit_compile=False)
+torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
+torch.npu.matmul.allow_hf32 = True
+torch.npu.conv.allow_hf32 = False
+print(torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32)
+for call in (lambda: torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "often"}), lambda: torch.npu.set_option("x"),
+             lambda: setattr(torch.npu.matmul, "allow_hf32", 1), lambda: torch_npu.profiler.profile()):
+    try:
+        call()
+    except (TypeError, ValueError, NotImplementedError) as error:
+        print(type(error).__name__)
+""", ["True False", "ValueError", "TypeError", "TypeError", "NotSimulated"]),
+    "a program for cuda runs on npu after the transfer": ("npu", """
+import torch, torch_npu
+from torch_npu.contrib import transfer_to_npu
+layer = torch.nn.Linear(2, 2).cuda()
+x = torch.ones(1, 2, device="cuda").to("cuda:0")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    print(layer(x).device, layer(x).dtype, x.is_cuda)
+print(torch.cuda.is_available(), torch.cuda.current_device())
+print(torch.cuda.memory_allocated() == torch.npu.memory_allocated())
+""", ["npu:0 torch.bfloat16 True", "True 0", "True"]),
+    "a wrapped module of hpu is captured and replayed": ("hpu", """
+import torch, habana_frameworks.torch as htorch
+layer = torch.nn.Linear(3, 3).to("hpu")
+x = [torch.randn(2, 3).to("hpu") for _ in range(3)]
+with torch.no_grad():
+    plain = [layer(each).clone() for each in x]
+    wrapped = htorch.hpu.wrap_in_hpu_graph(layer)
+    print([torch.equal(wrapped(each), wanted) for each, wanted in zip(x, plain)])
+    double = htorch.hpu.wrap_in_hpu_graph_func(lambda t: 2 * t)
+    print([torch.equal(double(each), 2 * each) for each in x])
+""", ["[True, True, True]"] * 2),
+    "a graph of torch.accelerator is there where torch has one": ("xpu", """
+import torch
+x = torch.ones(2, device="xpu")
+graph = torch.accelerator.Graph()
+with torch.Stream("xpu"), graph:
+    y = x + 1
+graph.replay()
+print(y.tolist())
+""", ["[2.0, 2.0]"]),
+    "another vendor's ops are not there": ("mlu", """
+import torch, torch_mlu
+print(hasattr(torch.ops.npu, "npu_rms_norm"))
+""", ["False"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "program", "lines"), PRINTED.values(), ids=PRINTED)
+def test_programs_find_what_the_real_packages_have(printed, key, program, lines):
+    assert printed(key, program) == lines
 
 
 #: Calls of what is not simulated, and how their errors name it.
@@ -319,19 +320,6 @@ for dry_run in (False, True):
     assert printed("hpu", source, env={"PT_HPU_LAZY_MODE": "1"}) == ["False [6.0, 6.0]", "True [6.0, 6.0]"]
 
 
-def test_graph_of_torch_accelerator_is_there_where_torch_has_one(printed):
-    source = """
-import torch
-x = torch.ones(2, device="xpu")
-graph = torch.accelerator.Graph()
-with torch.Stream("xpu"), graph:
-    y = x + 1
-graph.replay()
-print(y.tolist())
-"""
-    assert printed("xpu", source) == ["[2.0, 2.0]"]
-
-
 def test_collectives_are_refused_in_a_capture(python):
     source = """
 import os, torch, torch_npu, torch.distributed as dist
@@ -357,9 +345,3 @@ print(torch.ops.npu.npu_apply_adam_w.default._schema, torch.ops.npu.npu_apply_ad
 """
     schemas = surface.load("npu").names["torch.ops.npu.npu_apply_adam_w"].signature
     assert printed("npu", source) == ["True False", schemas]
-
-
-def test_another_vendors_ops_are_not_there(printed):
-    assert printed("mlu", "import torch, torch_mlu; print(hasattr(torch.ops.npu, 'npu_rms_norm'))") == [
-        "False"
-    ]

@@ -9,6 +9,7 @@ import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from importlib.machinery import ExtensionFileLoader
 from types import FunctionType, ModuleType
@@ -190,7 +191,7 @@ def _give_storages(simulation: Simulation) -> None:
 
 
 #: Backends that torch creates by class instead of by registration.
-_BUILT_IN = {"nccl": "NCCL", "xccl": "XCCL"}
+_BUILT_IN = ("nccl", "xccl")
 
 
 def _register_collectives(simulation: Simulation) -> None:
@@ -201,7 +202,11 @@ def _register_collectives(simulation: Simulation) -> None:
     if not dist.is_available() or name == "gloo":
         return
     if name in _BUILT_IN:
-        _replace_class(simulation, _BUILT_IN[name])
+
+        def group(store: Any, rank: int, size: int, options: Any) -> Any:
+            return _backend(simulation, store, rank, size, options._timeout)
+
+        replace_class(name.upper(), group, Options=_Options)
     else:
 
         def create(options: Any, _backend_options: Any = None) -> Any:
@@ -221,32 +226,30 @@ def _backend(simulation: Simulation, store: Any, rank: int, size: int, timeout: 
     return simulation.native.make_backend(gloo, simulation.vendor.collectives)
 
 
-def _replace_class(simulation: Simulation, upper: str) -> None:
+class _Options:
+    """The options that torch fills in for its own backend."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        self._timeout = timedelta(minutes=10)
+
+
+def replace_class(backend: str, make: Callable[..., Any], **members: Any) -> None:
+    """Let torch create a backend by `make` in place of its own class, `ProcessGroup<backend>`."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
-    class _Meta(type):
+    class Meta(type):
         def __instancecheck__(cls, value: object) -> bool:
-            return _is_ours(value, upper)
+            name = getattr(value, "name", None)
+            return callable(name) and str(name()).upper() == backend.upper()
 
-        def __call__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
-            return _backend(simulation, store, rank, size, options._timeout)
+        def __call__(cls, *arguments: Any, **options: Any) -> Any:
+            return make(*arguments, **options)
 
-    class Options:
-        """The options that torch fills in for its own backend."""
-
-        def __init__(self, *_arguments: Any, **_options: Any) -> None:
-            self._timeout = timedelta(minutes=10)
-
-    group = _Meta(f"ProcessGroup{upper}", (), {"Options": Options})
+    group = Meta(f"ProcessGroup{backend}", (), members)
     for module in (dist, distributed_c10d):
-        setattr(module, f"ProcessGroup{upper}", group)
-    setattr(distributed_c10d, f"_{upper}_AVAILABLE", True)
-
-
-def _is_ours(value: object, upper: str) -> bool:
-    name = getattr(value, "name", None)
-    return callable(name) and str(name()).upper() == upper
+        setattr(module, f"ProcessGroup{backend}", group)
+    setattr(distributed_c10d, f"_{backend.upper()}_AVAILABLE", True)
 
 
 def _name_object_device(simulation: Simulation) -> None:

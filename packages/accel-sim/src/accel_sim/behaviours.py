@@ -13,17 +13,17 @@ from accel_sim.errors import InvalidSetting
 class Behaviour:
     """One failure or peculiarity.
 
-    module: the import that fails; empty for one that changes something else.
+    module: the import that fails.
     error:  the exception's class, text: its message.
     seen:   where the real one does so.
     """
 
     name: str
     sentence: str
-    module: str = ""
-    error: type[BaseException] | None = None
-    text: str = ""
-    seen: str = ""
+    module: str
+    error: type[BaseException]
+    text: str
+    seen: str
 
 
 _CANN = "libhccl.so: cannot open shared object file: No such file or directory"
@@ -78,5 +78,5 @@ def fail(module: str, chosen: frozenset[str]) -> None:
     """Raise what the real import of a module raises under the chosen behaviours."""
     check(chosen)
     for behaviour in BEHAVIOURS:
-        if behaviour.name in chosen and behaviour.module == module and behaviour.error is not None:
+        if behaviour.name in chosen and behaviour.module == module:
             raise behaviour.error(behaviour.text)

@@ -31,8 +31,6 @@ HARDWARE = Variable(
     "1: hardware-like mode, in which what holds only for simulated devices does not hold.",
 )
 
-VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER, HARDWARE)
-
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MAX_DEVICES = 64
 

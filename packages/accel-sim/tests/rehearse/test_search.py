@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from accel_sim.rehearse.record import Failure, Host, Rehearsal
-from accel_sim.rehearse.search import Program, Setting, changed, lines, read, search, table
+from accel_sim.rehearse.search import Program, Result, Search, Setting, changed, lines, read, table
 
 from .records import GIB, rank, rehearsal
 
@@ -39,6 +39,10 @@ class Formula:
         used = int(GIB * (weights + gradients + states + self.activations * micro))
         outcome = "finished" if used <= 62 * GIB else "out of memory"
         return rehearsal(rank(reserved=used, outcome=outcome), ranks=ranks)
+
+
+def search(program: Program, rehearse: Callable[..., Rehearsal], **options: Any) -> Result:
+    return Search(program, rehearse, **options).run()
 
 
 def fits(seen: list[tuple[str, ...]]) -> Callable[..., Rehearsal]:
@@ -239,4 +243,4 @@ def test_stages_that_the_program_does_not_support_are_left_out(program):
 def test_a_node_with_too_little_host_memory_does_not_suit(program):
     result = search(program(8), Formula(parameters=1), host=11 * GIB)  # a rank of these records needs 12 GiB
     assert result.cheapest is None
-    assert {tried.rehearsal.verdict for tried in result.tried} == {"fits"}
+    assert {rehearsal.verdict for rehearsal in result.tried.values()} == {"fits"}

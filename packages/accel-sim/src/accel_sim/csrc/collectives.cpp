@@ -25,11 +25,7 @@ namespace accel_sim {
 
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using c10d::OpType;
 using c10d::ProcessGroup;
-using c10d::ReduceOp;
 
 // What the backends of real devices refuse, where gloo and bytes in host memory would do it. A backend that is not
 // listed refuses none of it. torch_npu's refuses sums of float64 as well, of which a 910B has no tensors: torch_npu makes them
@@ -85,15 +81,6 @@ void check_reduced(const std::string& name, const at::Tensor& tensor, const Redu
   const bool average = op == ReduceOp::AVG;
   TORCH_CHECK_VALUE(!average || rules.average, "Cannot use ReduceOp.AVG with ", upper(name));
   TORCH_CHECK_TYPE(!average || tensor.scalar_type() != at::kBool, "Cannot use ReduceOp.AVG with boolean inputs");
-}
-
-// The types agree, and the whole has the elements of `size` parts. Shapes do not count, unlike for gloo.
-void check_whole(const at::Tensor& whole, const at::Tensor& part, int size) {
-  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "output tensor must have the same type as input tensor");
-  TORCH_CHECK_VALUE(
-      whole.numel() == part.numel() * size,
-      "input and output tensor must differ in size by the factor world_size, found ", whole.sizes(), " and ",
-      part.sizes(), " with ", size, " ranks");
 }
 
 void check_piece(const std::vector<at::Tensor>& pieces, int rank, const at::Tensor& tensor) {
@@ -357,17 +344,7 @@ c10::intrusive_ptr<c10d::Work> track(c10::intrusive_ptr<SimWork> work) {
   return work;
 }
 
-// The inner streams of a group, one a device.
-class GroupStreams {
- public:
-  c10::Stream on(c10::DeviceIndex device) {
-    const auto known = streams_.find(device);
-    return known == streams_.end() ? streams_.emplace(device, new_stream(device)).first->second : known->second;
-  }
-
- private:
-  std::map<c10::DeviceIndex, c10::Stream> streams_;
-};
+using GroupStreams = std::map<c10::DeviceIndex, std::optional<c10::Stream>>;  // the inner ones of a group
 
 struct PreparedTensor {
   at::Tensor tensor, row, worked_on;
@@ -399,7 +376,9 @@ void collective_started(
     SimWork& work, const std::string& group, GroupStreams& streams, const std::vector<at::Tensor>& outputs) {
   const auto all = std::exchange(t_prepared, {});
   const auto device = all.empty() ? current_device() : all[0].tensor.device().index();
-  const auto stream = streams.on(device);
+  auto& inner = streams[device];
+  if (!inner) inner = new_stream(device);
+  const auto stream = *inner;
   Collective collective{name_of(work.retrieveOpType()), group, current_stream(device), stream, {}, {}};
   std::vector<PreparedTensor> results;
   for (const auto& one : all) {
@@ -728,6 +707,14 @@ void finish_collectives() {
     all.swap(pending_works());
   }
   for (auto& work : all) work->run_to_end();
+}
+
+void check_whole(const at::Tensor& whole, const at::Tensor& part, int size) {
+  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "output tensor must have the same type as input tensor");
+  TORCH_CHECK_VALUE(
+      whole.numel() == part.numel() * size,
+      "input and output tensor must differ in size by the factor world_size, found ", whole.sizes(), " and ",
+      part.sizes(), " with ", size, " ranks");
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {

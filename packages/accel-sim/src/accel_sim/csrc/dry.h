@@ -14,6 +14,10 @@
 
 namespace accel_sim {
 
+inline size_t rounded(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 struct Dry {
   bool on = false;
   bool modelled = false;           // the allocator is modelled, in place of a count of bytes
@@ -148,6 +152,9 @@ void enable_host_count();   // host allocations
 void enable_dry_kernels();  // wraps the CPU's kernels
 
 // ------------------------------------------------------------------------------------------ operators
+inline size_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<size_t>(tensor.numel() * tensor.itemsize()) : 0;
+}
 // Whether an operator's arguments, or the result of a pointwise one, are too large to compute with.
 // scattered: many pieces of a large tensor are large, too. Not on the host, where they may be the program's data.
 bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit, bool scattered = false);

@@ -36,16 +36,7 @@ Messages& messages() {
   return singleton<Messages>();
 }
 
-using Tensors = std::vector<at::Tensor>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using c10d::OpType;
-using c10d::ReduceOp;
-
 constexpr size_t kRecorded = 64 << 10;  // larger tensors are not kept
-
-size_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<size_t>(tensor.numel() * tensor.itemsize());
-}
 
 bool is_small(const at::Tensor& tensor) {
   return bytes_of(tensor) <= dry().device_limit;
@@ -113,7 +104,7 @@ class DryBackend final : public c10d::Backend {
     return done(OpType::ALLGATHER, outputs[0]);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    check_whole(output, input);
+    check_whole(output, input, size_);
     count("all_gather", {input}, {output});
     if (is_small(output)) {
       const auto piece = input.reshape({-1}).clone();
@@ -146,7 +137,7 @@ class DryBackend final : public c10d::Backend {
     return done(OpType::REDUCE_SCATTER, outputs);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
-    check_whole(input, output);
+    check_whole(input, output, size_);
     count("reduce_scatter", {input}, {output});
     if (is_small(input)) {
       output.copy_(input.reshape({size_, -1}).select(0, rank_).reshape(output.sizes()));
@@ -194,11 +185,6 @@ class DryBackend final : public c10d::Backend {
  private:
   static WorkPtr done(OpType type, Tensors outputs) {
     return c10::make_intrusive<DoneWork>(type, std::move(outputs));
-  }
-  void check_whole(const at::Tensor& whole, const at::Tensor& part) const {
-    TORCH_CHECK_VALUE(
-        whole.numel() == part.numel() * size_, "input and output tensor must differ in size by the factor world_size, found ",
-        whole.sizes(), " and ", part.sizes(), " with ", size_, " ranks");
   }
   static void copy(at::Tensor& to, const at::Tensor& from) {
     if (is_small(to) && to.numel() == from.numel() && !to.is_same(from)) to.copy_(from.reshape(to.sizes()));

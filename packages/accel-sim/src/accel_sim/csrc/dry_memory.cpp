@@ -26,10 +26,6 @@ constexpr size_t kRoundLarge = 2 << 20;
 constexpr size_t kPage = 4096;
 constexpr size_t kCleared = 64 << 10;  // pieces of up to so many bytes are cleared; larger ones give back their pages
 
-size_t up(size_t bytes, size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 // Segments take their addresses here, and return them: a process has 2^47.
 struct Addresses {
   std::mutex mutex;
@@ -69,7 +65,7 @@ void clear(Piece& piece) {
     return;
   }
   auto* end = piece.data + piece.size;
-  auto* first = reinterpret_cast<char*>(up(reinterpret_cast<size_t>(piece.data), kPage));
+  auto* first = reinterpret_cast<char*>(rounded(reinterpret_cast<size_t>(piece.data), kPage));
   auto* last = reinterpret_cast<char*>(reinterpret_cast<size_t>(end) / kPage * kPage);
   std::memset(piece.data, 0, static_cast<size_t>(first - piece.data));
   std::memset(last, 0, static_cast<size_t>(end - last));
@@ -103,12 +99,12 @@ void release_addresses(char* data, size_t bytes) {
 }
 
 void forget_pages(char* data, size_t bytes) {
-  const auto first = up(reinterpret_cast<size_t>(data), kPage), last = (reinterpret_cast<size_t>(data) + bytes) / kPage * kPage;
+  const auto first = rounded(reinterpret_cast<size_t>(data), kPage), last = (reinterpret_cast<size_t>(data) + bytes) / kPage * kPage;
   if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 Piece* CachingModel::take(size_t bytes, int64_t stream, size_t limit) {
-  const size_t size = up(std::max(bytes + dry().pad, kMinBlock), kMinBlock);
+  const size_t size = rounded(std::max(bytes + dry().pad, kMinBlock), kMinBlock);
   const bool small = size <= kSmallSize;
   auto* piece = find(size, stream, small, limit);
   if (!piece) return nullptr;
@@ -141,7 +137,7 @@ Piece* CachingModel::find(size_t size, int64_t stream, bool small, size_t limit)
 }
 
 Piece* CachingModel::new_segment(size_t size, int64_t stream, bool small, size_t limit) {
-  const size_t segment = small ? kSmallSegment : size < kMinLargeRequest ? kLargeSegment : up(size, kRoundLarge);
+  const size_t segment = small ? kSmallSegment : size < kMinLargeRequest ? kLargeSegment : rounded(size, kRoundLarge);
   if (reserved + segment > limit) {
     retries++;
     empty_cache();
@@ -154,7 +150,7 @@ Piece* CachingModel::new_segment(size_t size, int64_t stream, bool small, size_t
 
 // Another one of the same stream is made when no range of addresses is long enough.
 Piece* CachingModel::new_arena(int64_t stream, bool small) {
-  const auto bytes = up(config().capacity, kLargeSegment);
+  const auto bytes = rounded(config().capacity, kLargeSegment);
   auto* first = new Piece{addresses().take(bytes), bytes, stream, small};
   const auto page = small ? kSmallSegment : kLargeSegment;
   arenas_[first->data] = {first, std::vector<bool>(bytes / page + 1), page};
@@ -164,7 +160,7 @@ Piece* CachingModel::new_arena(int64_t stream, bool small) {
 bool CachingModel::map_pages(Piece* piece, size_t size, size_t limit) {
   auto& arena = std::prev(arenas_.upper_bound(piece->data))->second;
   const auto offset = static_cast<size_t>(piece->data - arena.first->data);
-  const size_t begin = offset / arena.page, end = up(offset + size, arena.page) / arena.page;
+  const size_t begin = offset / arena.page, end = rounded(offset + size, arena.page) / arena.page;
   size_t needed = 0;
   for (auto page = begin; page < end; page++) needed += arena.mapped[page] ? 0 : arena.page;
   if (reserved + needed > limit) return false;

@@ -95,10 +95,6 @@ void Shapes::write_back() {
   for (auto& known : tensors_) set_shape(known.real, known.meta);
 }
 
-size_t bytes_of(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<size_t>(tensor.numel() * tensor.itemsize()) : 0;
-}
-
 // What a pointwise operator makes of its arguments: a table of two short rows may be large.
 size_t bytes_of_broadcast(const at::ArrayRef<c10::IValue> arguments) {
   std::vector<int64_t> sizes;

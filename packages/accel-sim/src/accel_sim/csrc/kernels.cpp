@@ -149,7 +149,7 @@ void run_copy(const c10::OperatorHandle&, Stack* stack) {
   const auto& self = arguments[0].toTensor();
   const auto& source = arguments[1].toTensor();
   stack->push_back(self);
-  if (dry().on && static_cast<size_t>(self.numel() * self.itemsize()) > dry().device_limit) {
+  if (dry().on && bytes_of(self) > dry().device_limit) {
     source.expand_as(self);  // raises for sizes that do not fit
     return;
   }

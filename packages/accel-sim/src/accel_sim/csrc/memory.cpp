@@ -26,10 +26,6 @@ using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kBlock = 512;             // what a request is rounded up to
 constexpr size_t kSegment = 2ull << 20;    // the cache grows by this much
 
-size_t rounded(size_t bytes, size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 using c10::CachingAllocator::Stat;
 
 std::string mebibytes(size_t bytes) {

@@ -25,13 +25,11 @@ class Op:
 
     schema:         as the vendor registers it, without the namespace; from its surface, which names the source.
     run:            the same in plain torch.
-    confirmed:      False where no schema is public and it was inferred from calls.
     differentiable: the vendor has a backward for it; otherwise torch raises when one is asked for.
     """
 
     schema: str
     run: Callable[..., Any]
-    confirmed: bool = True
     differentiable: bool = False
 
     @property
@@ -53,12 +51,11 @@ class Ops:
         """Add an operator. name: with `.overload`, default the function's; having: text that only its schema has."""
         name = name or run.__name__
         entry = surface.load(self._vendor).names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
-        confirmed = not entry.note.startswith("schema unconfirmed")
         start = f"{self.namespace}::{name}("
         schemas = [s for s in entry.signature.split("; ") if s.startswith(start) and having in s]
         if not schemas:
             raise KeyError(name)
-        self.table.append(Op(schemas[0].partition("::")[2], run, confirmed, differentiable))
+        self.table.append(Op(schemas[0].partition("::")[2], run, differentiable))
 
 
 VENDORS = ("npu", "mlu", "sdaa", "hpu")

@@ -130,7 +130,7 @@ def _search(request: job.Request, args: argparse.Namespace) -> int:
     def rehearse(program: tuple[str, ...], ranks: int) -> Rehearsal:
         return job.rehearse(dataclasses.replace(request, program=program, ranks=ranks))
 
-    result = search.search(
+    result = search.Search(
         search.read(request.program, request.ranks),
         rehearse,
         options=options,
@@ -138,13 +138,13 @@ def _search(request: job.Request, args: argparse.Namespace) -> int:
         host=_size("--host-memory", args.host_memory) if args.host_memory else None,
         key=None if args.fresh else _circumstances(request),
         say=_say,
-    )
+    ).run()
     sys.stdout.write(search.table(result))
     if result.cheapest is not None:
-        _write(next(each.rehearsal for each in result.tried if each.setting == result.cheapest), args)
+        _write(result.tried[result.cheapest], args)
         return 0
     # 3 also if all fit their devices and none its host.
-    return max((tried.rehearsal.exit_status for tried in result.tried), default=1) or 3
+    return max((rehearsal.exit_status for rehearsal in result.tried.values()), default=1) or 3
 
 
 def _circumstances(request: job.Request) -> str:

@@ -33,19 +33,19 @@ class Rehearsed(BaseException):
 class Phases:
     """What the program is doing, and how often it did it.
 
-    native: the simulated device's extension. limit: steps to rehearse. steps: those that were taken.
-    paths: paths of modules by number. ends: called with each phase that has ended without an error.
-    failed: id of the latest exception, phase and path of the module in which it was raised.
+    native: the simulated device's extension, device: its type. limit: steps to rehearse. steps: those that were taken.
+    paths: paths of modules by number. failed: id of the latest exception, phase and path of the module in which it
+    was raised.
     """
 
-    def __init__(self, native: Any, limit: int) -> None:
-        self.native, self.limit = native, limit
+    def __init__(self, native: Any, device: str, limit: int) -> None:
+        self.native, self.device, self.limit = native, device, limit
         self.steps = 0
         self.paths, self._numbers = [""], {"": 0}
-        self.ends: list[Callable[[int], None]] = []
         # Memory that the program gives up is not to be kept here.
         self.roots: WeakSet[Any] = WeakSet()
         self.optimizers: WeakSet[Any] = WeakSet()
+        self.engines: WeakSet[Any] = WeakSet()
         self.timeline: list[tuple[int, int]] = []
         # The exception itself would keep the tensors of its frames.
         self.failed: tuple[int, int, str] = (0, INIT, "")
@@ -73,8 +73,8 @@ class Phases:
             self.raised(error)
             raise
         else:
-            for end in self.ends:
-                end(phase)
+            if phase != FORWARD or not self.steps:
+                _label_all(self)
         finally:
             self._enter(outer if outer == STEP or phase in (INIT, CHECKPOINT) else OTHER)
 
@@ -219,59 +219,51 @@ _ATTRIBUTES = (
 _DEPTH = 4
 
 
-class Labels:
-    """Labels the memory that models, optimizers and engines hold, after each phase."""
-
-    def __init__(self, phases: Phases, device: str) -> None:
-        self._phases, self._device = phases, device
-        self.engines: WeakSet[Any] = WeakSet()
-        phases.ends.append(self._after)
-
-    def _after(self, phase: int) -> None:
-        if phase == FORWARD and self._phases.steps:
-            return
-        for optimizer in list(self._phases.optimizers):
-            self._states(optimizer)
-        for engine in list(self.engines):
-            self._zero(getattr(engine, "optimizer", None))
-        for root in list(self._phases.roots):
-            self._model(root)
-
-    def _model(self, root: torch.nn.Module) -> None:
+def _label_all(phases: Phases) -> None:
+    """Label the memory that models, optimizers and engines hold: the later of two labels counts."""
+    held: list[tuple[Any, int]] = []
+    for optimizer in list(phases.optimizers):
+        held += _states(optimizer)
+    for engine in list(phases.engines):
+        held += _of_zero(getattr(engine, "optimizer", None))
+    for root in list(phases.roots):
         for param in root.parameters():
-            self._label(param, _PARAMETERS)
-            self._label(getattr(param, "ds_tensor", None), _PARAMETERS)
-            self._label(param.grad, _GRADIENTS)
+            held += (
+                (param, _PARAMETERS),
+                (getattr(param, "ds_tensor", None), _PARAMETERS),
+                (param.grad, _GRADIENTS),
+            )
+    for value, kind in held:
+        for tensor in _tensors(value):
+            local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+            if local.device.type == phases.device and local.numel():
+                phases.native.dry_label(local.data, kind)
 
-    def _states(self, optimizer: Any) -> None:
-        for state in list(getattr(optimizer, "state", {}).values()):
-            self._each(state, _STATES)
 
-    def _zero(self, optimizer: Any) -> None:
-        """Label what an optimizer of DeepSpeed holds, by the names of its attributes."""
-        for name, value in list(vars(optimizer).items() if hasattr(optimizer, "__dict__") else ()):
-            for parts, kind in _ATTRIBUTES:
-                if any(part in name.lower() for part in parts):
-                    self._each(value, kind)
-                    break
-        self._states(getattr(optimizer, "optimizer", None) or optimizer)
+def _states(optimizer: Any) -> list[tuple[Any, int]]:
+    return [(state, _STATES) for state in list(getattr(optimizer, "state", {}).values())]
 
-    def _each(self, value: Any, kind: int, depth: int = 0) -> None:
-        if isinstance(value, torch.Tensor):
-            self._label(value, kind)
-        elif depth < _DEPTH:
-            inner: Any = value.values() if isinstance(value, dict) else value
-            if not isinstance(value, (dict, list, tuple)):
-                inner = [value.buffer] if hasattr(value, "buffer") else ()  # of an IPGBucket
-            for each in list(inner):
-                self._each(each, kind, depth + 1)
 
-    def _label(self, tensor: Any, kind: int) -> None:
-        if tensor is None:
-            return
-        local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
-        if local.device.type == self._device and local.numel():
-            self._phases.native.dry_label(local.data, kind)
+def _of_zero(optimizer: Any) -> list[tuple[Any, int]]:
+    """Return what an optimizer of DeepSpeed holds, by the names of its attributes."""
+    held = []
+    for name, value in list(vars(optimizer).items() if hasattr(optimizer, "__dict__") else ()):
+        kind = next(
+            (kind for parts, kind in _ATTRIBUTES if any(part in name.lower() for part in parts)), None
+        )
+        held += [] if kind is None else [(value, kind)]
+    return held + _states(getattr(optimizer, "optimizer", None) or optimizer)
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _DEPTH:
+        inner: Any = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, (dict, list, tuple)):
+            inner = [value.buffer] if hasattr(value, "buffer") else ()  # of an IPGBucket
+        for each in list(inner):
+            yield from _tensors(each, depth + 1)
 
 
 def kind_of(row: tuple[Any, ...], label: int, learned: dict[tuple[Any, ...], int]) -> str:

@@ -32,7 +32,7 @@ import accel_sim
 from accel_sim import activation, settings
 from accel_sim.ops import hpu
 from accel_sim.ops import steps as fused_steps
-from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP, Labels, Phases
+from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP, Phases
 from accel_sim.simulation import Simulation
 
 # ------------------------------------------------------------------------------------------------ lines
@@ -76,20 +76,15 @@ _SMALL = 1 << 20
 
 
 class Watch:
-    """Notes for the report, each once. device: torch's type of the simulated device."""
+    """Notes for the report, each once, in the order of the program. device: torch's type of the simulated device."""
 
-    def __init__(self, phases: Phases, device: str) -> None:
-        self._phases, self._device = phases, device
-        self._notes: dict[str, None] = {}
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes in the order of the program."""
-        return tuple(self._notes)
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.notes: dict[str, None] = {}
 
     def note(self, text: str) -> None:
         """Add a note."""
-        self._notes.setdefault(text)
+        self.notes.setdefault(text)
 
     def install(self) -> None:
         """Change what cannot be rehearsed as it is, and watch the rest."""
@@ -230,20 +225,14 @@ def replace_groups(simulation: Simulation, rank: int, ranks: int) -> None:
     make: Any = activation
     make._backend = lambda _simulation, _store, rank, size, _timeout: native.dry_backend(rank, size, name)
 
-    class Gloo(type):
-        def __instancecheck__(cls, value: object) -> bool:
-            return getattr(value, "name", lambda: "")() == "gloo"
-
-        def __call__(cls, _store: Any, rank: int, size: int, *_arguments: Any, **_options: Any) -> Any:
-            return native.dry_backend(rank, size, "gloo")
+    def gloo(_store: Any, rank: int, size: int, *_arguments: Any, **_options: Any) -> Any:
+        return native.dry_backend(rank, size, "gloo")
 
     # torch sets the ranks of a group there, on gloo's.
     backend: Any = vars(torch._C._distributed_c10d)["Backend"]
     backend.options = property(lambda _backend: SimpleNamespace())
     options = getattr(getattr(dist, "ProcessGroupGloo", None), "_Options", object)
-    group = Gloo("ProcessGroupGloo", (), {"_Options": options})
-    for module in (dist, distributed_c10d):
-        module.__dict__["ProcessGroupGloo"] = group
+    activation.replace_class("Gloo", gloo, _Options=options)
 
 
 def members() -> dict[str, tuple[int, ...]]:
@@ -292,7 +281,7 @@ _FP16 = (
 )
 
 
-def hook_deepspeed(phases: Phases, labels: Labels, watch: Watch, *, fused: bool) -> None:
+def hook_deepspeed(phases: Phases, watch: Watch, *, fused: bool) -> None:
     """Change DeepSpeed and our ops, once they are imported: phases, steps, host kernels, files.
 
     fused: the vendors' fused operators allocate nothing, as on the device.
@@ -301,7 +290,7 @@ def hook_deepspeed(phases: Phases, labels: Labels, watch: Watch, *, fused: bool)
         for name, where in (("adam", fused_steps), ("sgd", fused_steps), ("_adamw", hpu)):
             vars(where)[name] = lambda *_arguments, **_options: None
     for module, change in (
-        ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels, watch)),
+        ("deepspeed.runtime.engine", functools.partial(_engine, phases, watch)),
         ("deepspeed.runtime.pipe.engine", functools.partial(_pipeline, phases)),
         ("accel_ops.kernels", _host_kernels),
         ("accel_ops.fast", _fast),
@@ -310,11 +299,11 @@ def hook_deepspeed(phases: Phases, labels: Labels, watch: Watch, *, fused: bool)
         register_post_import_hook(change, module)
 
 
-def _engine(phases: Phases, labels: Labels, watch: Watch, module: ModuleType) -> None:
+def _engine(phases: Phases, watch: Watch, module: ModuleType) -> None:
     engine: Any = vars(module)["DeepSpeedEngine"]
     for name, phase in (("forward", FORWARD), ("backward", BACKWARD), ("step", STEP)):
         setattr(engine, name, phases.wrapped(getattr(engine, name), phase))
-    engine.__init__ = _built(phases, labels, watch, engine.__init__)
+    engine.__init__ = _built(phases, watch, engine.__init__)
     engine._take_model_step = _stepped(phases, engine._take_model_step)
     engine.save_checkpoint = _saved(phases, engine.save_checkpoint)
     engine.compile = watch.eager
@@ -333,12 +322,12 @@ def _pipeline(phases: Phases, module: ModuleType) -> None:
     engine.train_batch = train_batch
 
 
-def _built(phases: Phases, labels: Labels, watch: Watch, stock: Callable[..., None]) -> Callable[..., None]:
+def _built(phases: Phases, watch: Watch, stock: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(stock)
     def init(engine: Any, /, *arguments: Any, **options: Any) -> None:
         with phases.inside(INIT):
             stock(engine, *arguments, **options)
-            labels.engines.add(engine)
+            phases.engines.add(engine)
             if getattr(engine, "dynamic_loss_scale", lambda: False)() and engine.fp16_enabled():
                 watch.note(_FP16)
             phases.learn(engine)

@@ -52,9 +52,8 @@ class _Rehearsal:
             given = Tape.read(path).given
             native.dry_replay({channel: bytes.fromhex(value) for channel, value in given.items()})
         program.replace_groups(self.simulation, options.rank, options.ranks)
-        self.phases = phases.Phases(native, options.steps)
-        self.labels = phases.Labels(self.phases, self.simulation.type)
-        self.watch = program.Watch(self.phases, self.simulation.type)
+        self.phases = phases.Phases(native, self.simulation.type, options.steps)
+        self.watch = program.Watch(self.simulation.type)
         self.outcome: record.Outcome = "finished"
         self.failure: Failure | None = None
 
@@ -62,7 +61,7 @@ class _Rehearsal:
         """Run the script until its last rehearsed step has been taken."""
         self.phases.install()
         self.watch.install()
-        program.hook_deepspeed(self.phases, self.labels, self.watch, fused=self.options.fused)
+        program.hook_deepspeed(self.phases, self.watch, fused=self.options.fused)
         try:
             _run(command)
         except phases.Rehearsed:
@@ -116,7 +115,9 @@ class _Rehearsal:
         def most(layer: str) -> int:
             return max((int(peak[layer]) for peak in peaks.values()), default=0)
 
-        learned = self._learned(peaks)
+        learned = phases.learn(
+            (row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"]
+        )
         return Rank(
             rank=self.options.rank,
             role=self.options.role,
@@ -133,11 +134,6 @@ class _Rehearsal:
             computed=tuple(f"{name} ({calls} calls)" for name, (calls, _why) in sorted(computed.items())),
             unanswered=self.missing,
             notes=self._notes(),
-        )
-
-    def _learned(self, peaks: dict[int, Any]) -> dict[tuple[Any, ...], int]:
-        return phases.learn(
-            (row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"]
         )
 
     def _phase(self, number: int, peak: Any, learned: dict[tuple[Any, ...], int]) -> record.Phase:

@@ -66,20 +66,12 @@ class Setting:
     options: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A setting and what its rehearsal found."""
-
-    setting: Setting
-    rehearsal: Rehearsal
-
-
 @dataclass
 class Result:
-    """What was tried, in order. cheapest: the setting to take; complete: the search did not end early."""
+    """What each setting's rehearsal found, in order. cheapest: the one to take; complete: it did not end early."""
 
     program: Program
-    tried: list[Tried] = field(default_factory=list)
+    tried: dict[Setting, Rehearsal] = field(default_factory=dict)
     cheapest: Setting | None = None
     complete: bool = True
 
@@ -132,60 +124,47 @@ def lines(program: Program, setting: Setting) -> list[str]:
     return found + [f"{word} {value}".rstrip() for word, value in setting.options]
 
 
-def search(
-    program: Program,
-    rehearse: Rehearse,
-    *,
-    options: Mapping[str, Sequence[str]] | None = None,
-    bound: int = 16,
-    host: int | None = None,
-    key: str | None = None,
-    say: Callable[[str], None] = lambda _text: None,
-) -> Result:
-    """Return the cheapest setting that fits, and all that were tried.
+class _Bound(Exception):
+    """No more rehearsals are allowed, or of use."""
+
+
+@dataclass
+class Search:
+    """The search for the cheapest setting that fits.
 
     options: words of the program with the values to try, the fastest first and the leanest last; `on` and `off`
     stand for a word alone and for none. bound: most rehearsals. host: bytes of a node's memory, if they are
     limited. key: what a rehearsal depends on besides program and setting; with it results are kept in the user's
     cache.
     """
-    run = _Search(program, rehearse, options or {}, bound, host, key, say)
-    try:
-        run.result.cheapest = run.cheapest()
-    except _Bound:
-        run.result.complete = False
-        run.result.cheapest = min(
-            (tried.setting for tried in run.result.tried if run.suits(tried.rehearsal)),
-            key=run.cost,
-            default=None,
-        )
-    return run.result
 
-
-class _Bound(Exception):
-    """No more rehearsals are allowed, or of use."""
-
-
-@dataclass
-class _Search:
     program: Program
     rehearse: Rehearse
-    options: Mapping[str, Sequence[str]]
-    bound: int
-    host: int | None
-    key: str | None
-    say: Callable[[str], None]
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    bound: int = 16
+    host: int | None = None
+    key: str | None = None
+    say: Callable[[str], None] = lambda _text: None
 
     def __post_init__(self) -> None:
         self.result = Result(self.program)
-        self._known: dict[Setting, Rehearsal] = {}
         values = itertools.product(*self.options.values())
         self._words = [tuple(zip(self.options, chosen, strict=True)) for chosen in values]
         plain: list[tuple[int | None, str]] = [(None, "none")]
         self._zero = plain if self.program.config is None else list(_zero_settings())
         self._micro = _micro_batches(self.program.config or {})
 
-    def cost(self, setting: Setting) -> tuple[int, ...]:
+    def run(self) -> Result:
+        """Return the cheapest setting that fits, and all that were tried."""
+        try:
+            self.result.cheapest = self._cheapest()
+        except _Bound:
+            self.result.complete = False
+            suiting = [setting for setting, rehearsal in self.result.tried.items() if self._suits(rehearsal)]
+            self.result.cheapest = min(suiting, key=self._cost, default=None)
+        return self.result
+
+    def _cost(self, setting: Setting) -> tuple[int, ...]:
         """Return what makes a setting slow or dear, the weightiest first."""
         leaner = sum(self.options[word].index(value) for word, value in setting.options)
         return (
@@ -196,12 +175,12 @@ class _Search:
             -(setting.micro_batch or 0),
         )
 
-    def suits(self, rehearsal: Rehearsal) -> bool:
+    def _suits(self, rehearsal: Rehearsal) -> bool:
         """Return whether device and host have enough memory."""
         enough = self.host is None or report.host_of_node(rehearsal) <= self.host
         return rehearsal.verdict == "fits" and enough
 
-    def cheapest(self) -> Setting | None:
+    def _cheapest(self) -> Setting | None:
         """Return the cheapest setting that fits; raises `_Bound`."""
         ranks = self._fewest_ranks()
         if ranks is None:
@@ -210,7 +189,7 @@ class _Search:
             Setting(ranks, stage, offload, options=words)
             for (stage, offload), words in itertools.product(self._zero, self._words)
         )
-        for group in sorted(groups, key=self.cost):
+        for group in sorted(groups, key=self._cost):
             sizes = self._sizes(group)
             if sizes and self._fits(sizes[-1]):
                 return next(setting for setting in sizes if self._fits(setting))
@@ -238,7 +217,7 @@ class _Search:
                 continue
             if self._fits(setting):
                 return True
-            verdict = self._known[setting].verdict
+            verdict = self.result.tried[setting].verdict
             if verdict == "does not fit":
                 return False
             if verdict == "fits":
@@ -246,7 +225,7 @@ class _Search:
                 continue
             plain = replace(setting, stage=self._zero[0][0], offload="none")
             self._fits(plain)
-            if self._known[plain].verdict == "failed":
+            if self.result.tried[plain].verdict == "failed":
                 return False
             self._zero.remove((stage, offload))  # the program runs, but not with this
         return False
@@ -257,24 +236,23 @@ class _Search:
         return [setting for setting in settings if changed(self.program, setting) is not None]
 
     def _fits(self, setting: Setting) -> bool:
-        if setting not in self._known:
-            if len(self.result.tried) >= self.bound:
+        tried = self.result.tried
+        if setting not in tried:
+            if len(tried) >= self.bound:
                 raise _Bound
             self.say(_name(setting))
-            rehearsal = self._rehearsed(setting)
-            self.result.tried.append(Tried(setting, rehearsal))
+            tried[setting] = rehearsal = self._rehearsed(setting)
             self.say(f"  {report.verdict(rehearsal)}")
             failures = (rank.failure for rank in rehearsal.ranks_rehearsed if rank.outcome == "failed")
             for message in (failure.message for failure in failures if failure):
                 self.say(message)
             if rehearsal.verdict == "stopped" or self._only_fails():
                 raise _Bound
-            self._known[setting] = rehearsal
-        return self.suits(self._known[setting])
+        return self._suits(tried[setting])
 
     def _only_fails(self) -> bool:
         """Return whether the program itself is broken: it failed twice, and nothing else was seen."""
-        verdicts = [tried.rehearsal.verdict for tried in self.result.tried]
+        verdicts = [rehearsal.verdict for rehearsal in self.result.tried.values()]
         return len(verdicts) > 1 and set(verdicts) == {"failed"}
 
     def _rehearsed(self, setting: Setting) -> Rehearsal:
@@ -372,7 +350,7 @@ def _name(setting: Setting) -> str:
 
 def table(result: Result) -> str:
     """Return the settings that were tried, the cheapest that fits and the lines to change."""
-    rows = [_row(tried) for tried in result.tried]
+    rows = [_row(setting, rehearsal) for setting, rehearsal in result.tried.items()]
     text = "\n".join(report.aligned(rows)) + "\n\n" if rows else ""
     if not result.complete:
         text += "the search ended early: a setting that was not tried may be cheaper\n"
@@ -385,8 +363,7 @@ def table(result: Result) -> str:
     return text + "".join(f"  {one_line(line)}\n" for line in changes)
 
 
-def _row(tried: Tried) -> dict[str, str]:
-    setting, rehearsal = tried.setting, tried.rehearsal
+def _row(setting: Setting, rehearsal: Rehearsal) -> dict[str, str]:
     return {
         "ranks": str(setting.ranks),
         "ZeRO": "-" if setting.stage is None else str(setting.stage),
