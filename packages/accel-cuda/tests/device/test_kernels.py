@@ -20,7 +20,7 @@ from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.step_kernels import TYPES
 from accel_sim.driver import emulated
-from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
+from accel_testkit.adam_steps import HALVES, expect_steps_of_float64, take
 
 from .conftest import driver_build, stand_ins, wheel
 

@@ -1,15 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a vendor's fused Adam with plain torch in float64, for every combination of flags that DeepSpeed uses."""
+"""Steps of a vendor's fused optimizers beside plain torch in float64: Adam with all of DeepSpeed's flags, and Lion."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import multi_tensor_adam
 
 _SHAPES = [(1,), (31, 3), (2, 3, 4), (257,)]
@@ -89,3 +90,42 @@ def _random_step(
     rates = 10 ** draw(-4, -1), draw(0.5, 0.99), draw(0.5, 0.999), 10 ** draw(-8, -2)
     flags = int(draw(0, 2)), int(draw(0, 2)), draw(0, 0.2)
     return lists, (*rates, int(draw(1, 1000)), *flags)
+
+
+FLAG = torch.zeros(1, dtype=torch.int32)
+#: Parameters in bfloat16 with moments in float32, which torch's operators refuse.
+HALVES = (torch.bfloat16, torch.bfloat16, torch.float32)
+_SIZES = (1, 7, 600, 5000)
+_STEPS = (1, 2, 3)
+
+
+def take(op: Any, lists: Sequence[Any], step: int = 3) -> None:
+    """Take a step of AdamW on four lists of tensors, of Lion on three."""
+    if len(lists) == 4:
+        op.multi_tensor_adam(2048, FLAG, lists, 0.01, 0.9, 0.99, 1e-6, step, 1, 1, 0.1)
+    else:
+        op.multi_tensor_lion(2048, FLAG, lists, 0.01, 0.9, 0.99, step, 0.1)
+
+
+def expect_steps_of_float64(
+    op: Any, kinds: tuple[torch.dtype, ...], states: int, device: str, begin: int = 0
+) -> None:
+    """Take three steps; raises AssertionError unless each step rounds once, and gradients stay as they are.
+
+    kinds:  types of gradient, parameter and states.
+    states: two of Adam, one of Lion.
+    begin:  elements that are left out at the beginning of each tensor, so that it is not aligned.
+    """
+    columns = kinds[0], kinds[1], *[kinds[2]] * states
+    generator = torch.Generator().manual_seed(7)
+    start = [[torch.rand(size, generator=generator).to(kind) for size in _SIZES] for kind in columns]
+    lists = [[tensor.to(device)[begin:] for tensor in column] for column in start]
+    wanted = [[tensor[begin:].double() for tensor in column] for column in start]
+    for step in _STEPS:
+        take(op, lists, step)
+        take(fused_optimizers, wanted, step)
+    for place, (ours, theirs) in enumerate(zip(lists, wanted, strict=True)):
+        unit = len(_STEPS) * torch.finfo(columns[place]).eps if place else 0
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.device.type == torch.device(device).type
+            torch.testing.assert_close(a.cpu().double(), b, rtol=unit, atol=unit)
