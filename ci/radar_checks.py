@@ -26,7 +26,7 @@ Failures = dict[str, str]
 #: Guard against a hang, in seconds.
 LIMIT = 1800
 _MARK = "radar: "
-_CONTRACT = "identity answers environment package pinned_memory op_table op_loading"
+_CONTRACT = "identity answers environment package pinned_memory op_table"
 #: ZeRO 1 with its optimizer on the host, ZeRO 3 with overlapped communication; also beside stock DeepSpeed's CPU.
 _TRAINED = "one_rank and (fp32-stage-1-offload or fp32-stage-3-overlap)"
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of DeepSpeed's inference functions are torch_npu's ops; the suite (test_op_routes) shows that they are used."""
+"""Which of DeepSpeed's inference functions are torch_npu's ops; the suite's op_runtime shows that they are used."""
 
 import pytest
 

@@ -12,7 +12,7 @@ from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN
 from accel_core.vendor import Feature
 from accel_ops import inference
 from accel_testkit import suite
-from accel_testkit.suite import inference_functions, test_device_index, test_op_loading, test_traits
+from accel_testkit.suite import inference_functions, test_device_index, test_op_table, test_traits
 from accel_testkit.suite.needs import public_members
 
 #: Methods that no check calls, each with the methods that call it and are checked.
@@ -90,4 +90,4 @@ def test_every_function_of_the_inference_ops_is_listed() -> None:
 
 
 def test_every_op_that_is_not_for_cuda_alone_has_its_functions_listed() -> None:
-    assert {*FUSED, *HOST, *INFERENCE, *PLAIN} <= set(test_op_loading.FUNCTIONS)
+    assert {*FUSED, *HOST, *INFERENCE, *PLAIN} <= set(test_op_table.FUNCTIONS)

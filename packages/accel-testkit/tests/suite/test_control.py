@@ -22,7 +22,7 @@ STARTING = ("report", "answers", "alone", "bare", "of_the_ops", "pair", "seen")
 #: What it skips: what it declares, and what is about ops that it does not have, beside all about file I/O.
 SKIPPED = {"streams.tensor_remembers_its_streams"} | {
     f"{check}[{name}]"
-    for check in ("op_loading.compatible_op_loads", "op_routes.reasons_are_whole")
+    for check in ("op_table.compatible_op_loads", "op_runtime.reasons_are_whole")
     for name in (*CUDA_ONLY, "AsyncIOBuilder")
 }
 

@@ -21,19 +21,12 @@ from accel_testkit.suite.needs import public_members
 #: The files of the most basic checks, whose failures explain those of other files; the rest follows in any order.
 _BASIC = (
     "package", "probe", "answers", "identity", "device", "collectives", "environment", "tensors", "memory", "random",
-    "streams", "pinned_memory", "graphs", "op_table", "op_loading", "op_numerics",
-    "op_steps",
+    "streams", "pinned_memory", "graphs", "op_table", "op_steps",
 )  # fmt: skip
 #: Most checks call these to put a tensor somewhere: only a check that names no other method is about them.
 _EVERYWHERE = {
-    "create_op_builder",
-    "current_device",
-    "device",
-    "device_count",
-    "device_name",
-    "set_device",
-    "synchronize",
-}
+    "create_op_builder", "current_device", "device", "device_count", "device_name", "set_device", "synchronize",
+}  # fmt: skip
 #: What the processes call that the checks of a file start.
 _IN_PROCESSES = {
     "collectives": {"communication_backend_name"},

@@ -122,9 +122,8 @@ def test_answer_stays(
     for who, asked in (("", accelerator), ("", accelerator), (" of a second object", second)):
         answer = _answer(asked, name)
         holds[f"{name}{who} is {answer!r:.200}, before {first!r:.200}"] = _alike(name, first, answer)
-    holds.expect(
-        f"{name}, asked again", "answer from the runtime, change nothing, and keep no state in the object"
-    )
+    do = "answer from the runtime, change nothing, and keep no state in the object"
+    holds.expect(f"{name}, asked again", do)
 
 
 @pytest.mark.parametrize("name", _KEPT)
@@ -163,9 +162,8 @@ def test_synchronized_device_has_no_streams(accelerator: DeepSpeedAccelerator, t
     holds.equal(f"is_synchronized_device() with Stream {accelerator.Stream!r}", synchronized, absent)
     if accelerator.Stream is None:
         holds.equal("current_stream() without streams", accelerator.current_stream(), None)
-    holds.expect(
-        "is_synchronized_device()", "return False if work is queued: DeepSpeed reads results too early"
-    )
+    do = "return False if work is queued: DeepSpeed reads results too early"
+    holds.expect("is_synchronized_device()", do)
 
 
 @pytest.mark.parametrize(
@@ -231,9 +229,8 @@ def test_each_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator, targ
         )
     unknown = "set_compile_backend('no-such-backend')"
     holds.raises(ValueError, unknown, lambda: other.set_compile_backend("no-such-backend"))
-    holds.expect(
-        "set_compile_backend()", "compare with torch._dynamo.list_backends(exclude_tags=()); keep the name"
-    )
+    do = "compare with torch._dynamo.list_backends(exclude_tags=()); keep the name"
+    holds.expect("set_compile_backend()", do)
 
 
 @pytest.mark.needs("reserved_memory")

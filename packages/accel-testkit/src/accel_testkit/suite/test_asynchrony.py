@@ -23,6 +23,7 @@ from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect
 from accel_testkit.suite.needs import two_devices
 from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.test_graphs import captured
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("pinned_memory")]
 
@@ -228,9 +229,8 @@ def test_host_waits_for_the_stream_in_use(
     """Work without a chosen stream is in `current_stream()` and `default_stream()`, and `event.record()` marks it."""
     witness.read()
     _IN_USE[name](accelerator)
-    _expect_arrived(
-        witness, f"{name}, synchronize()", "return the runtime's stream, without making a new one"
-    )
+    do = "return the runtime's stream, without making a new one"
+    _expect_arrived(witness, f"{name}, synchronize()", do)
 
 
 _DEVICE_WAITS: dict[str, Act] = {
@@ -403,11 +403,7 @@ def test_queueing_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) ->
 def test_replay_does_not_wait(accelerator: DeepSpeedAccelerator) -> None:
     """`replay_graph` starts the work of a graph, and returns."""
     source = torch.ones(4, device=accelerator.device())
-    source.add_(1)  # once outside, as runtimes ask for
-    accelerator.synchronize()
-    graph = accelerator.create_graph()
-    with accelerator.capture_to_graph(graph):
-        source.add_(1)
+    graph = captured(accelerator, lambda: source.add_(1))
     _expect_in_flight(accelerator, "replay_graph()", lambda: accelerator.replay_graph(graph))
 
 
@@ -421,9 +417,8 @@ def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> Non
     lists = [[torch.ones(33, device=accelerator.device())] for _ in range(2 + step.states)]
     flag = [torch.zeros(1, dtype=torch.int32, device=accelerator.device())] if step.many else []
     step.call(op, lists, step.values, *flag)  # what is compiled or tried at the first call
-    _expect_in_flight(
-        accelerator, f"{step.function} of {name}", lambda: step.call(op, lists, step.values, *flag)
-    )
+    what = f"{step.function} of {name}"
+    _expect_in_flight(accelerator, what, lambda: step.call(op, lists, step.values, *flag))
 
 
 def _read_after_write(accelerator: Any, writer: Any, reader: Any) -> bool:
@@ -485,11 +480,8 @@ def test_resolved_dependency_needs_no_wait(accelerator: DeepSpeedAccelerator, de
 def test_replay_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, chosen: bool) -> None:
     """`replay_graph` runs in the stream that is current: after the work before it there, and before that after it."""
     witness = Witness(accelerator)
-    doubled = witness.device_tensor * 2  # once outside, as runtimes ask for
-    accelerator.synchronize()
-    graph = accelerator.create_graph()
-    with accelerator.capture_to_graph(graph):
-        doubled = witness.device_tensor * 2
+    doubled = torch.empty_like(witness.device_tensor)
+    graph = captured(accelerator, lambda: torch.mul(witness.device_tensor, 2, out=doubled))
     accelerator.synchronize()
     stream = accelerator.Stream() if chosen else accelerator.default_stream()
     with accelerator.stream(stream):

@@ -41,9 +41,8 @@ def test_device_without_an_index_is_the_type(accelerator: DeepSpeedAccelerator) 
     holds, wanted = Holds(), torch.device(accelerator.device_name())
     holds.equal("device()", accelerator.device(), wanted)
     holds.equal("device(None)", accelerator.device(None), wanted)
-    holds.expect(
-        "device()", "return torch.device(name); a device of the runtime's module is a context manager"
-    )
+    do = "return torch.device(name); a device of the runtime's module is a context manager"
+    holds.expect("device()", do)
 
 
 @pytest.mark.needs("indexed_devices")

@@ -265,9 +265,8 @@ def test_index_of_the_only_device_is_accepted(
         pass
     else:
         about("another index", index + 1)
-    holds.expect(
-        f"{name}() of the only device", "take None and the current index alike; drop or refuse others"
-    )
+    do = "take None and the current index alike; drop or refuse others"
+    holds.expect(f"{name}() of the only device", do)
 
 
 def test_index_of_no_device_is_treated_alike(

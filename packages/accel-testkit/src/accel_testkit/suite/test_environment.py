@@ -117,9 +117,8 @@ def test_visible_devices_are_the_ids_given(
             f"for {given} over {former}, with {shown or 'all'} shown to this process", written, wanted
         )
     holds.equal("the list that was passed in", given, _IDS[ids])
-    holds.expect(
-        "set_visible_devices_envs()", "join the ids as they are given: the first is the process's device 0"
-    )
+    do = "join the ids as they are given: the first is the process's device 0"
+    holds.expect("set_visible_devices_envs()", do)
 
 
 @contextmanager
@@ -161,9 +160,8 @@ def test_exports_have_what_ranks_need(accelerator: DeepSpeedAccelerator, vendor:
     holds[f"a prefix for the backend {backend}, such as {backend.upper()}_"] = library
     for name in (*_OF_BACKENDS.get(backend, ()), *_OF_VENDORS.get(vendor.key if vendor else "", ())):
         holds[f"a prefix of {name}"] = name.startswith(tuple(prefixes))
-    holds.expect(
-        f"export_envs() {prefixes}", "add the beginnings of these names: remote ranks are set up alike"
-    )
+    do = "add the beginnings of these names: remote ranks are set up alike"
+    holds.expect(f"export_envs() {prefixes}", do)
 
 
 def test_exports_leave_out_what_is_a_node_s_own(accelerator: DeepSpeedAccelerator) -> None:

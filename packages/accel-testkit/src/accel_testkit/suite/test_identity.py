@@ -48,9 +48,8 @@ def test_can_be_constructed_again(target: Target, accelerator: DeepSpeedAccelera
     again, holds = target.construct(), Holds()
     holds["it is a new object"] = again is not accelerator
     holds.equal("its device_name()", again.device_name(), accelerator.device_name())
-    holds.expect(
-        "a second object", "register runtimes once, at import; keep the constructor free of global state"
-    )
+    do = "register runtimes once, at import; keep the constructor free of global state"
+    holds.expect("a second object", do)
 
 
 def test_has_every_method(accelerator: DeepSpeedAccelerator) -> None:
@@ -74,9 +73,8 @@ def _expect_call_shapes(accelerator: Any, functions: Mapping[str, Any], holds: H
     for name, member in functions.items():
         problem = _signature_problem(member, getattr(accelerator, name, None))
         holds[problem or f"the call shape of {name}"] = not problem
-    holds.expect(
-        "an interface's method", "copy the signature from the interface; further parameters are optional"
-    )
+    do = "copy the signature from the interface; further parameters are optional"
+    holds.expect("an interface's method", do)
 
 
 def _signature_problem(wanted: Any, method: Any) -> str:

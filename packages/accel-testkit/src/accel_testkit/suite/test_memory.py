@@ -203,9 +203,8 @@ def test_what_is_held_is_not_available(accelerator: DeepSpeedAccelerator) -> Non
         available, total = accelerator.available_memory(*form), accelerator.total_memory(*form)
         holds[f"available_memory{form} {available} of {total}"] = available + _BLOCK <= total
     del block
-    holds.expect(
-        f"what is available with a tensor of {_BLOCK}", "ask the runtime's mem_get_info at each call"
-    )
+    do = "ask the runtime's mem_get_info at each call"
+    holds.expect(f"what is available with a tensor of {_BLOCK}", do)
 
 
 def test_figures_are_sums_of_aligned_blocks(accelerator: DeepSpeedAccelerator) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op attention: prompts, tokens after them, layers, and the cache of `transformer_inference`, beside float64."""
+"""Op attention: prompts, tokens after them, layers, masks, and the cache of `transformer_inference`, beside float64."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ class Engine:
 
     def allocate(self) -> None:
         """Begin as DeepSpeed does before the first prompt."""
-        typed(self.op, "allocate_workspace", self.dtype)(
-            32, self.model.heads, 8, _BATCH, 2, 1, False, 0, 1024, 1
-        )
+        allocate = typed(self.op, "allocate_workspace", self.dtype)
+        allocate(32, self.model.heads, 8, _BATCH, 2, 1, False, 0, 1024, 1)
 
     def random(self, *shape: int) -> torch.Tensor:
         """Numbers in [-1, 1) on the host, in float64, that the type holds."""
@@ -198,9 +197,8 @@ def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:
     holds.equal("how many tensors it gives", len(found), len(wanted))
     for number, (mine, rows) in enumerate(zip(found, wanted, strict=False)):
         holds.near(f"{('keys', 'values')[number % 2]} of layer {number // 2}", mine, rows, 1e-6)
-    holds.expect(
-        "repeat_kv_cache()", "repeat each sequence, not the batch; give each layer's keys, then values"
-    )
+    do = "repeat each sequence, not the batch; give each layer's keys, then values"
+    holds.expect("repeat_kv_cache()", do)
     for layer in (0, 1):
         engine.check(layer, 1, "a token after repeat_kv_cache()", 3 * _BATCH, prompt=False)
 
@@ -212,3 +210,120 @@ def test_two_ops_share_no_cache(accelerator: DeepSpeedAccelerator) -> None:
     for tokens in (4, 1, 1):
         for engine in engines:
             engine.check(0, tokens, "two ops in turn", prompt=tokens > 1)
+
+
+_HEADS, _WIDTH = 2, 4  # of what `_attention` calls
+_NEAR = 1e-5
+_DO = "compare the op that InferenceBuilder loads with DeepSpeed's functions"
+
+
+def _rows(batch: int, tokens: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(97)
+    return torch.rand(batch, tokens, 3 * _HEADS * _WIDTH, generator=generator) * 2 - 1
+
+
+def _attention(
+    op: Any,
+    rows: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    groups: int = _HEADS,
+    causal: bool = True,
+    prompt: bool = True,
+    positions: torch.Tensor | None = None,
+) -> Any:
+    none = rows.new_empty(1)
+    given = none if mask is None else mask.to(rows.device)
+    more = () if positions is None else (None, positions.to(rows.device))
+    return typed(op, "softmax_context", rows.dtype)(
+        rows, given, _WIDTH, True, False, _HEADS, groups, 0.7, causal, False, 0, mask is None, 0, 1, none,
+        10000.0, prompt, *more,
+    )  # fmt: skip
+
+
+def test_given_positions_rotate(op: Any, device: torch.device) -> None:
+    """`position_ids` of each sequence take the place of counted ones: the keys are those of tokens at these places."""
+    rows, holds = _rows(2, 5).to(device), Holds()
+    counted = _attention(op, rows)
+    for shape in ((1, 5), (2, 5)):
+        found = _attention(op, rows, positions=torch.arange(5).expand(shape))
+        for mine, theirs in zip(found, counted, strict=True):
+            holds.near(f"positions {shape} that are counted", mine, theirs, _NEAR)
+    starts = torch.tensor([[0], [3]])
+    moved = _attention(op, rows, positions=starts + torch.arange(5))
+    late = _attention(op, torch.cat([rows[:, :3], rows], 1))
+    holds.near("attention depends on differences of positions", moved[0], counted[0], 1e-4)
+    holds.near("the first sequence's keys", moved[1][0], counted[1][0], _NEAR)
+    holds.near("keys of the second, which begins at 3", moved[1][1], late[1][1, :, 3:], 1e-4)
+    holds.near("values are not rotated", moved[2], counted[2], _NEAR)
+    holds.expect("softmax_context() with position_ids", _DO)
+
+
+def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
+    """A mask may be additive or bool, of each query or of the sequence, longer than the keys; causal or not."""
+    rows, holds = _rows(2, 4).to(device), Holds()
+    seen = torch.tensor([[True, True, False, True], [True] * 4])
+    longer, least = torch.cat([seen, seen[:, :2]], 1), torch.finfo(torch.float32).min
+    forms = {
+        "bool of a sequence": seen,
+        "bool of queries": seen[:, None, None].expand(2, 1, 4, 4),
+        "additive of a sequence": torch.zeros(2, 4).masked_fill(~seen, least),
+        "additive of queries": torch.zeros(2, 1, 1, 4).masked_fill(~seen[:, None, None], least),
+        "longer than the keys": torch.zeros(2, 1, 1, 6).masked_fill(~longer[:, None, None], least),
+    }
+    for causal in (True, False):
+        results = {name: _attention(op, rows, mask, causal=causal)[0].clone() for name, mask in forms.items()}
+        plain = _attention(op, rows, causal=causal)[0]
+        first = next(iter(results.values()))
+        for name, found in results.items():
+            holds.near(f"{name}, causal {causal}", found, first, _NEAR)
+        hides = bool((first[0] - plain[0]).abs().max() > 1e-3)
+        holds[f"a hidden key changes its queries, causal {causal}"] = hides
+        holds.near(f"the other sequence stays, causal {causal}", first[1], plain[1], _NEAR)
+    # Hidden is hidden, also where scores are large.
+    loud = rows.clone()
+    loud[:, 2] *= 300
+    quiet = loud.clone()
+    quiet[:, 2] = rows[:, 2]
+    first, other = (_attention(op, each, seen, causal=False)[0][0, [0, 1, 3]] for each in (loud, quiet))
+    holds.near("a hidden key with large scores", first, other, _NEAR)
+    holds.expect("softmax_context() with a mask", _DO)
+
+
+def test_cache_takes_other_batches(accelerator: DeepSpeedAccelerator, op: Any, device: torch.device) -> None:
+    """A prompt of another batch, type or length restarts the sequence of a used layer; tokens then go on from it."""
+    model = replace(_PLAIN, heads=_HEADS, groups=_HEADS, width=_WIDTH, rotary=_WIDTH)
+    engine, holds = Engine(accelerator, model), Holds()
+    for batch, tokens in ((2, 4), (3, 2), (1, 9), (2, 3)):
+        for later in range(3):
+            what = f"{batch} sequences of {tokens}, {later} tokens later"
+            engine.check(0, 1 if later else tokens, what, batch, prompt=not later)
+    rows = _rows(2, 3).to(device)
+    heads = _attention(op, rows)[0].clone()
+    holds.near("0 groups are as many as heads", _attention(op, rows, groups=0)[0], heads, _NEAR)
+    holds.near("many tokens are a prompt", _attention(op, rows, prompt=False)[0], heads, _NEAR)
+    two = _attention(op, rows[:, :2])[0].clone()
+    holds.near("two tokens are a prompt", _attention(op, rows[:, :2], prompt=False)[0], two, _NEAR)
+    holds.expect("the cache of softmax_context()", _DO)
+
+
+def test_what_there_is_not_is_refused(op: Any, device: torch.device) -> None:
+    """Weights of int8, and repeating a cache before a prompt, are errors; so is another activation of the MLP."""
+    x, w, g = (torch.ones(shape, device=device) for shape in ((1, 2, 8), (8, 8), (8,)))
+    none, gemm = x.new_empty(1), typed(op, "mlp_gemm", torch.float32)
+
+    def mlp(int8: bool, kind: int) -> Any:
+        return gemm(x, x, None, w, w, g, g, g, 1e-5, True, False, none, none, int8, kind, False)
+
+    holds, product = Holds(), typed(op, "rms_qkv_gemm", torch.float32)
+    holds.raises(Exception, "rms_qkv_gemm() of int8", lambda: product(x, w, none, g, 1e-5, True, False))
+    holds.raises(Exception, "mlp_gemm() of int8", lambda: mlp(True, 1))
+    holds.raises(Exception, "mlp_gemm() with an unknown activation", lambda: mlp(False, 17))
+    mlp(False, 1)
+    op.reset_cache()
+    repeat = typed(op, "repeat_kv_cache", torch.float32)
+    holds["no layer has been used: nothing is repeated"] = repeat(1, 2) == []
+    _attention(op, _rows(1, 2).to(device))
+    op.reset_cache()
+    holds.raises(Exception, "repeat_kv_cache() of an empty layer", lambda: repeat(1, 2))
+    holds.expect("what transformer_inference refuses", _DO)

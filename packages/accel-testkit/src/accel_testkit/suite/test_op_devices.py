@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_steps, test_op_refusals
+from accel_testkit.suite import needs, op_steps, test_op_calls
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.ops import normal
 from accel_testkit.suite.test_asynchrony import Witness, late_copies
-from accel_testkit.suite.test_op_refusals import copies
+from accel_testkit.suite.test_op_calls import copies
 from accel_testkit.suite.test_op_runtime import CALLS
 
 pytestmark = pytest.mark.tier("multi")
@@ -33,13 +34,9 @@ _HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of t
 _OF_THE_HOST = [name for name, step in STEPS.items() if not step.on_device]
 
 
-def _numbers(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(71))
-
-
 def _step(name: str) -> Use:
     def use(op: Any, device: torch.device) -> Tensors:
-        lists = [[_numbers(33).abs().to(device)] for _ in range(2 + STEPS[name].states)]
+        lists = [[normal(33, seed=71).abs().to(device)] for _ in range(2 + STEPS[name].states)]
         STEPS[name].call(op, lists, STEPS[name].values)
         return [tensors[0] for tensors in lists[1:]]
 
@@ -50,7 +47,7 @@ def _functions(name: str) -> Use:
     def use(op: Any, device: torch.device) -> Tensors:
         results = [
             call.results(getattr(op, call.function), copies(call.arguments(), device))
-            for call in test_op_refusals.CALLS
+            for call in test_op_calls.CALLS
             if call.builder == name
         ]
         return [tensor for each in results for tensor in each.values()]
@@ -133,7 +130,7 @@ def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: 
     op, place = _loaded(accelerator, name), accelerator.device(accelerator.current_device())
     if op is None:
         return
-    step, numbers = STEPS[name], _numbers(1025).abs()
+    step, numbers = STEPS[name], normal(1025, seed=71).abs()
     results = []
     for late in (False, True):
         lists = [[numbers.to(place, copy=True)] for _ in range(2 + step.states)]
@@ -149,9 +146,7 @@ def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: 
             step.call(op, lists, step.values, *flag)
             stream.synchronize()
         results.append([tensors[0].cpu() for tensors in lists[1:]])
-    accelerator.set_device(
-        0 if place.index is None else place.index
-    )  # whatever the op does; see the check before
+    accelerator.set_device(place.index or 0)  # whatever the op does; see the check before
     holds = Holds({"the step comes after a copy of gradients in the stream": _alike(results[1], results[0])})
     holds.expect(f"{step.function} of {name}", "launch it in the current stream of the tensors' device")
 

@@ -8,6 +8,7 @@ Also of tensors with strides or without elements, with transfers that are compar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import torch
 
 from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.ops import normal
+from accel_testkit.suite.test_op_calls import strided
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 
@@ -22,6 +25,7 @@ _DO = "compare it with `accel_ops.io`, which serves the op"
 _PART = 64 * 1024 + 512  # not a multiple of a block
 #: Numbers of a request that takes a while.
 _LONG = 1 << 20
+_numbers = partial(normal, seed=127)
 
 
 @pytest.fixture
@@ -174,30 +178,20 @@ def test_functions_without_a_handle_transfer(op: Any, place: torch.device, tmp_p
     holds.expect("a transfer without a handle", _DO)
 
 
-def _floats(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(127))
-
-
-def _strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The same numbers in another order of memory, and with gaps between them."""
-    spread = torch.full((*tensor.shape[:-1], 2 * tensor.shape[-1]), 3.0, device=tensor.device)
-    return {"turned": tensor.t().contiguous().t(), "with gaps": spread[:, ::2].copy_(tensor)}
-
-
 def test_strides_are_transferred_or_refused(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
     """A tensor in another order of memory, or with gaps: its numbers in their order are in the file, or an error."""
-    holds, numbers, file = Holds(), _floats(96, 130), tmp_path / "file"
+    holds, numbers, file = Holds(), _numbers(96, 130), tmp_path / "file"
     content = numbers.numpy().tobytes()
     for device in places:
-        for form, strided in _strided(numbers.to(device)).items():
+        for form, tensor in strided(numbers.to(device)).items():
             case = f"{form} on {device}"
             file.write_bytes(b"")
-            if not _refused(handle.sync_pwrite, strided, str(file)):
+            if not _refused(handle.sync_pwrite, tensor, str(file)):
                 holds[f"written {case}"] = file.read_bytes() == content
             file.write_bytes(content)
-            strided.zero_()
-            if not _refused(handle.sync_pread, strided, str(file)):
-                holds.same(f"read {case}", strided, numbers)
+            tensor.zero_()
+            if not _refused(handle.sync_pread, tensor, str(file)):
+                holds.same(f"read {case}", tensor, numbers)
     holds.expect("a transfer of a tensor with strides", _DO)
 
 
@@ -205,7 +199,7 @@ def test_nothing_is_transferred_of_empty_tensors(
     places: list[torch.device], handle: Any, tmp_path: Path
 ) -> None:
     """A tensor without elements leaves a file as it is, or is refused; requests after it work."""
-    holds, numbers, file = Holds(), _floats(64), tmp_path / "file"
+    holds, numbers, file = Holds(), _numbers(64), tmp_path / "file"
     content = numbers.numpy().tobytes()
     for device in places:
         none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
@@ -225,7 +219,7 @@ def test_transfers_may_be_compared_afterwards(
     places: list[torch.device], handle: Any, tmp_path: Path
 ) -> None:
     """With `validate`, reads and writes at any offset do what they do without it; of a short file it is an error."""
-    holds, numbers, file = Holds(), _floats(3000), tmp_path / "file"
+    holds, numbers, file = Holds(), _numbers(3000), tmp_path / "file"
     for device in places:
         for offset in (0, 512, 36):
             file.write_bytes(b"x" * offset)
@@ -248,7 +242,7 @@ def test_transfers_may_be_compared_afterwards(
 
 def test_error_ends_no_other_request(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
     """Where one of several requests fails, `wait()` has waited for the others too, and leaves none behind."""
-    holds, numbers, file = Holds(), _floats(_LONG), tmp_path / "file"
+    holds, numbers, file = Holds(), _numbers(_LONG), tmp_path / "file"
     file.write_bytes(numbers.numpy().tobytes())
     for device in places:
         lost, buffers = torch.zeros(8, device=device), [torch.zeros(_LONG, device=device) for _ in range(3)]

@@ -15,6 +15,7 @@ import torch
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.ops import normal
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder")]
 
@@ -123,7 +124,7 @@ def test_codes_are_the_format_s_numbers(op: Any, device: torch.device, bits: int
 def test_smallest_groups_are_taken(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
     """A group may be as small as whole bytes allow, down to a single number: its largest comes back."""
     size, holds = {8: 1, 12: 2, 6: 4, 4: 2}[bits], Holds()
-    rows = torch.randn(5, size, generator=torch.Generator().manual_seed(113)).to(device)
+    rows = normal(5, size, seed=113).to(device)
     data = _quantized(op, rows, size, bits, mantissa)
     back, part = _back(op, data, rows, size, bits, mantissa), torch.full((2, size), torch.nan, device=device)
     chosen = torch.tensor([3, 0], device=device)
@@ -139,7 +140,7 @@ def test_smallest_groups_are_taken(op: Any, device: torch.device, bits: int, man
 def test_numbers_come_back(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
     """A number comes back within half of its last place, the largest of a group exactly, and zeros are zeros."""
     exponent, holds = bits - mantissa - 1, Holds()
-    exact = torch.randn(8, 256, generator=torch.Generator().manual_seed(61))
+    exact = normal(8, 256, seed=61)
     exact *= torch.tensor([1e-3, 1.0, 30.0, 1e4]).repeat_interleave(2).view(-1, 1)
     data = _quantized(op, exact.to(device), 256, bits, mantissa)
     back = _back(op, data, exact, 256, bits, mantissa).cpu()
@@ -149,9 +150,8 @@ def test_numbers_come_back(op: Any, device: torch.device, bits: int, mantissa: i
     allowed = exact.abs() * (2.0 ** -(mantissa + 1) + 1e-6) + steps * smallest
     holds.near("numbers within half of the last place", back, exact, allowed)
     largest = exact.abs().amax(1)
-    holds.near(
-        "the largest of a group", back.abs().amax(1), largest, largest * (4e-3 if bits == 12 else 1e-6)
-    )
+    allowed = largest * (4e-3 if bits == 12 else 1e-6)
+    holds.near("the largest of a group", back.abs().amax(1), largest, allowed)
     zeros = _quantized(op, torch.zeros_like(exact).to(device), 256, bits, mantissa)
     holds["zeros of zeros"] = not _back(op, zeros, exact, 256, bits, mantissa).any()
     holds.expect(f"numbers of {bits} bits, {mantissa} of the mantissa,", _DO)
@@ -169,7 +169,7 @@ def test_tiny_groups_keep_their_numbers(op: Any, device: torch.device) -> None:
 
 def test_chosen_parts_have_any_number_of_groups(op: Any, device: torch.device) -> None:
     """`selective_dequantize` takes indices of either type, repeated and in any order, of one group or several each."""
-    val, holds = torch.randn(12, 16, generator=torch.Generator().manual_seed(79)).to(device), Holds()
+    val, holds = normal(12, 16, seed=79).to(device), Holds()
     data = _quantized(op, val, 16)
     back = _back(op, data, val, 16)
     for dtype in (torch.int32, torch.int64):
@@ -247,9 +247,8 @@ def test_rounding_and_overflow(op: Any, device: torch.device, bits: int, mantiss
     holds["two results of random rounding"] = len(random.unique()) == 2
     spoiled = torch.ones(4, 64)
     spoiled[0, 3], spoiled[1, 5], spoiled[3] = torch.nan, torch.inf, 1e-42
-    back = _back(
-        op, _quantized(op, spoiled.to(device), 64, bits, mantissa), spoiled, 64, bits, mantissa
-    ).cpu()
+    data = _quantized(op, spoiled.to(device), 64, bits, mantissa)
+    back = _back(op, data, spoiled, 64, bits, mantissa).cpu()
     finite = back.isfinite().all(1).tolist()
     holds["a NaN or an infinity in its group only"] = finite == [False, False, True, True]
     holds["nearly nothing of nearly nothing"] = float(back[3].abs().max()) <= 1e-36

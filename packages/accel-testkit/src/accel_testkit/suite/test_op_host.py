@@ -19,10 +19,6 @@ pytestmark = pytest.mark.tier("device")
 _HOST_STEPS = needs.ops(name for name, step in STEPS.items() if not step.on_device)
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one.cpu(), other.cpu())
-
-
 @pytest.mark.needs("UtilsBuilder")
 @pytest.mark.parametrize("place", ["device", "host"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=["fp32", "bf16", "int64"])
@@ -33,25 +29,19 @@ def test_tensors_are_flattened(op: Any, device: torch.device, dtype: torch.dtype
     numbers = torch.arange(sum(counts)).to(device if place == "device" else "cpu", dtype)
     tensors = [part.clone().view(shape) for part, shape in zip(numbers.split(counts), shapes, strict=True)]
     tensors.append(tensors[1].t())  # not contiguous
-    flat = op.flatten(tensors)
-    wanted = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    holds, flat = Holds(), op.flatten(tensors)
+    whole = torch.cat([each.reshape(-1) for each in tensors])
+    holds.same("flatten() joins all elements in order", flat, whole)
+    holds.equal("the device of flatten()", flat.device, numbers.device)
     parts = op.unflatten(flat, tensors)
-    shaped = len(parts) == len(tensors) and all(
-        a.shape == b.shape for a, b in zip(parts, tensors, strict=True)
-    )
-    alike = shaped and all(_equal(a, b) for a, b in zip(parts, tensors, strict=True))
+    holds.equal("how many tensors unflatten() gives", len(parts), len(tensors))
+    for part, tensor in zip(parts, tensors, strict=False):
+        holds.same(f"unflatten() gives the shape {tuple(tensor.shape)} again", part, tensor)
     flat.fill_(7)
-    Holds(
-        {
-            "flatten() joins all elements in order": flat.shape == wanted.shape and alike,
-            "flatten() copies": _equal(tensors[0], torch.arange(3).to(dtype)),
-            "flatten() keeps type and device": (flat.dtype, flat.device) == (wanted.dtype, wanted.device),
-            "unflatten() gives the shapes again": shaped,
-            "unflatten() gives views": all(bool((part == 7).all()) for part in parts),
-        }
-    ).expect(
-        "flatten() or unflatten()", "load torch._utils._flatten_dense_tensors and _unflatten_dense_tensors"
-    )
+    holds.same("flatten() copies", tensors[0], torch.arange(3).to(dtype))
+    holds["unflatten() gives views"] = all(bool((part == 7).all()) for part in parts)
+    do = "load torch._utils._flatten_dense_tensors and _unflatten_dense_tensors"
+    holds.expect("flatten() or unflatten()", do)
 
 
 @pytest.mark.needs("PinMemoryBuilder")
@@ -73,9 +63,8 @@ def test_locked_memory_is_locked_until_freed(op: Any, dtype: torch.dtype) -> Non
     holds.equal("that of a freed one", handle.free_cpu_locked_tensor(blocks[1]), False)
     holds["others are pinned still"] = handle.is_pinned(blocks[0]) and handle.is_pinned(blocks[2])
     holds.equal("that of ordinary memory", handle.free_cpu_locked_tensor(ordinary), False)
-    holds.equal(
-        "that of the others", [handle.free_cpu_locked_tensor(blocks[i]) for i in (0, 2)], [True, True]
-    )
+    others = [handle.free_cpu_locked_tensor(blocks[i]) for i in (0, 2)]
+    holds.equal("that of the others", others, [True, True])
     holds.expect("page-locked memory of pin_handle", "keep the blocks by address until they are freed")
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,14 +12,12 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.ops import normal
 
 pytestmark = pytest.mark.tier("device")
 
 _DO = "compare each function with that of accel_ops.plain"
-
-
-def _numbers(*shape: int, seed: int = 83) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+_numbers = partial(normal, seed=83)
 
 
 @pytest.mark.needs("RandomLTDBuilder")
@@ -36,9 +35,8 @@ def test_tokens_are_kept_and_put_back(
         holds.same(f"token_sort_ of {kind}", found, ids.sort(-1).values)
         holds[f"token_sort_ of {kind} in place"] = found.data_ptr() == ours.data_ptr()
         long = torch.randperm(5000, generator=torch.Generator().manual_seed(9))[:4100].view(2, 1, -1).to(kind)
-        holds.same(
-            f"token_sort_ of 2,050 {kind}", op.token_sort_(long.to(device), 5000), long.sort(-1).values
-        )
+        found = op.token_sort_(long.to(device), 5000)
+        holds.same(f"token_sort_ of 2,050 {kind}", found, long.sort(-1).values)
     holds.expect("random_ltd", _DO)
 
 
@@ -70,13 +68,8 @@ def _tokens(op: Any, device: torch.device, kind: torch.dtype, dtype: torch.dtype
     mask = (_numbers(3, 1, 7, 7) * 8).to(dtype)
     layers = torch.stack([index, index.flip(0)])
     found = op.mask_gather_bert(mask.to(device), layers.to(device))
-    wanted = torch.stack(
-        [
-            torch.stack([mask[row, 0][each][:, each] for row, each in enumerate(layer)])
-            for layer in layers.long()
-        ]
-    )
-    holds.same(f"mask_gather_bert of {case}", found, wanted.unsqueeze(2))
+    kept = [[mask[row][:, each][:, :, each] for row, each in enumerate(layer)] for layer in layers.long()]
+    holds.same(f"mask_gather_bert of {case}", found, torch.stack([torch.stack(layer) for layer in kept]))
     heads = torch.cat([mask, mask + 1], 1).to(device)
     for length in (0, 1, 4, 7):
         found = op.mask_gather_gpt(heads, length)

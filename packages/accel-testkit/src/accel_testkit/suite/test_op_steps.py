@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs, op_steps
-from accel_testkit.suite.expect import Holds, largest
+from accel_testkit.suite.expect import Holds, expect, largest
 from accel_testkit.suite.op_steps import FIRST_ID, SECOND_ID, STEPS, StepOp, Tensor, Tensors, Values
 
 pytestmark = pytest.mark.tier("device")
@@ -48,9 +49,8 @@ def _uniform(
 def _scaled(step: StepOp, sizes: Any, size: float = 1.0) -> Lists:
     """Numbers with gradients times LAMB's scale and `size`; some are 0, alone or in the whole tensor."""
     lists = _uniform(step, sizes, seed=29)
-    for group, unit in zip(
-        lists, [size * 65536.0 ** ("scale" in step.keys), *_units(step, size)], strict=True
-    ):
+    units = [size * 65536.0 ** ("scale" in step.keys), *_units(step, size)]
+    for group, unit in zip(lists, units, strict=True):
         for tensor in group:
             tensor *= unit
     for tensor in lists[0]:
@@ -162,17 +162,15 @@ class Trial:
         if leaves:
             lists[1] = [torch.nn.Parameter(param) for param in lists[1]]
         with torch.set_grad_enabled(leaves):
-            for one in (
-                [lists] if self.step.many else [[[t] for t in each] for each in zip(*lists, strict=True)]
-            ):
+            alone = [[[tensor] for tensor in each] for each in zip(*lists, strict=True)]
+            for one in [lists] if self.step.many else alone:
                 self.step.call(self.op, one, self.values)
         if any(tensor.grad_fn is not None for group in lists for tensor in group):
             raise AssertionError("autograd has recorded the step")
         after = [[tensor.detach().cpu().clone().contiguous() for tensor in group] for group in lists]
         # Gradients that are not finite are compared as bytes are.
-        kept = all(
-            torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(after[0], before[0], strict=True)
-        )
+        pairs = zip(after[0], before[0], strict=True)
+        kept = all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
         if not kept or not all(_is_whole(*each) for group in placed for each in group):
             raise AssertionError("a gradient, or memory beside a tensor, is overwritten")
         return after
@@ -326,10 +324,11 @@ def _trial(
 def _problem(trial: Trial, form: Form) -> str:
     """What is wrong with steps of a form; empty if nothing is."""
     before = form.numbers(trial.step)
-    alone = [[form.layout * (at == place) for at in range(len(before))] for place in range(len(before))]
-    layouts = (
-        [[""] * len(before), *alone, [form.layout] * len(before)] if form.layout else [[""] * len(before)]
-    )
+    count = len(before)
+    layouts = [[""] * count]
+    if form.layout:
+        alone = [[form.layout * (at == place) for at in range(count)] for place in range(count)]
+        layouts += [*alone, [form.layout] * count]
     for layout in layouts:
         try:
             error = trial.error(before, trial.take(before, layout, form.leaves), form.allowed)
@@ -340,9 +339,8 @@ def _problem(trial: Trial, form: Form) -> str:
             may = form.refusable and (any(layout) or not form.layout)
             problem = "" if may else f"{type(refused).__name__}: {refused}"
         if problem:
-            where = [
-                ("gradient", "parameter", "state", "state")[at] for at, each in enumerate(layout) if each
-            ]
+            names = ("gradient", "parameter", "state", "state")
+            where = [name for name, each in zip(names, layout, strict=False) if each]
             return f"{problem}, {f'of another layout: {where}' if where else 'in whatever order of memory'}"
     return ""
 
@@ -374,9 +372,7 @@ def test_every_step_is_right(
             holds[what] = error <= 1
         except Exception as problem:
             holds[f"no {type(problem).__name__}: {problem}, with {values}"] = False
-        do = (
-            f"compare the op that {name} loads with the optimizer's paper; every argument counts at each call"
-        )
+        do = f"compare the op that {name} loads with the optimizer's paper; each argument counts at each call"
         holds.expect(f"{step.function} ({variant})", do)
 
 
@@ -396,9 +392,8 @@ def test_every_form_is_stepped(accelerator: DeepSpeedAccelerator, created: Any, 
         return
     for variant, settings in step.variants.items():
         for values in step.schedule()[: tried.steps]:
-            problem = _problem(
-                _trial(accelerator, created, name, {**values, **tried.values}, settings), tried
-            )
+            trial = _trial(accelerator, created, name, {**values, **tried.values}, settings)
+            problem = _problem(trial, tried)
             holds[f"{variant} with {values}: {problem}"] = not problem
     holds.expect(f"{step.function} of {name}, {form}, beside float64", tried.do)
 
@@ -506,3 +501,55 @@ def test_nothing_comes_of_nothing(
         holds[f"a state of 0, found {float(state[0])}"] = not state.any() and not state.isnan().any()
     do = "compute in float32, in which epsilon is not 0, and put no other smallest number into states"
     holds.expect(f"{step.function} of {name} with gradients of 0", do)
+
+
+_SETTINGS = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+#: id: (builder, DeepSpeed's optimizer, arguments beside the settings, the reference's variant)
+_CASES: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "FusedAdam-AdamW": ("FusedAdamBuilder", "adam:FusedAdam", {}, "AdamW"),
+    "FusedAdam-Adam": ("FusedAdamBuilder", "adam:FusedAdam", {"adam_w_mode": False}, "Adam"),
+    "CPUAdam-AdamW": ("CPUAdamBuilder", "adam:DeepSpeedCPUAdam", {}, "AdamW"),
+    "CPUAdam-Adam": ("CPUAdamBuilder", "adam:DeepSpeedCPUAdam", {"adamw_mode": False}, "Adam"),
+    "CPUAdagrad": ("CPUAdagradBuilder", "adagrad:DeepSpeedCPUAdagrad", {}, "Adagrad"),
+    "CPULion": ("CPULionBuilder", "lion:DeepSpeedCPULion", {}, "Lion"),
+}
+
+
+@pytest.mark.usefixtures("upstream")
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.needs(case[0])) for name, case in _CASES.items()]
+)
+def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str) -> None:
+    """Steps of DeepSpeed's optimizer on the device's op equal those in float64, within float32's precision."""
+    name, path, arguments, variant = _CASES[case]
+    builder, step, (module, _, cls) = accelerator.create_op_builder(name), STEPS[name], path.partition(":")
+    expect(
+        builder.is_compatible(),
+        f"{name} is not declared missing and cannot be loaded",
+        found=getattr(builder, "reason", "is_compatible() is False"),
+        expected="an op that loads on this machine",
+        do="provide what the reason names, or declare the trait",
+    )
+    taken = {key: each for key, each in _SETTINGS.items() if key in (*step.keys, "weight_decay")}
+    optimizer = getattr(importlib.import_module(f"deepspeed.ops.{module}"), cls)
+    place = _place(accelerator, step)
+    # Sizes around the vector widths of kernels, and one that fills no vector; then a gradient for each step.
+    start, *grads = (_uniform(step, [(1,), (31, 3), (257,)], seed=seed)[0] for seed in range(7, 11))
+    params = [torch.nn.Parameter(tensor.to(place, copy=True)) for tensor in start]
+    made = optimizer(params, **taken, **arguments)
+    wanted = [[tensor.double(), *[torch.zeros_like(tensor).double()] * step.states] for tensor in start]
+    values = {**taken, "decay": _SETTINGS["weight_decay"], **step.variants[variant]}
+    for number, some in enumerate(grads, 1):
+        for param, grad in zip(params, some, strict=True):
+            # DeepSpeed's host Adagrad leaves its update in the gradient.
+            param.grad = grad.to(place, copy=True)
+        made.step()
+        wanted = [
+            step.wanted({**values, "step": number}, grad.double(), *each)
+            for grad, each in zip(some, wanted, strict=True)
+        ]
+    holds = Holds()
+    for param, (exact, *_) in zip(params, wanted, strict=True):
+        holds.near(f"{tuple(param.shape)} after {len(grads)} steps on numbers below 1", param, exact, 1e-5)
+    what = f"{cls} on {accelerator.device_name()}"
+    holds.expect(what, f"compare the op that {name} loads with the optimizer's paper")

@@ -82,9 +82,8 @@ def test_requirements_are_ranges(requirements: list[Requirement], vendor: Vendor
     words = re.findall(r"[\w-]+(?:\.[\w-]+)*", vendor.requires)
     forced = named & {*map(canonicalize_name, words)} - {"torch"}
     holds[f"no requirement of the runtime: {forced}"] = not forced
-    holds.expect(
-        f"[project] dependencies of {vendor.distribution}", "write ranges: torch>=2.5, without a cap"
-    )
+    do = "write ranges: torch>=2.5, without a cap"
+    holds.expect(f"[project] dependencies of {vendor.distribution}", do)
 
 
 def _bounds(requirements: list[Requirement], name: str) -> dict[str, Version]:
@@ -135,9 +134,8 @@ def test_step_of_loading_does_its_work_only(report: Report, vendor: Vendor, step
     holds[f"it imports none of {sorted(heavy & modules)}"] = not heavy & modules
     holds[f"it does not print {found['output']!r}"] = not found["output"]
     holds[f"it leaves {', '.join(changed[:12])}"] = not changed
-    holds.expect(
-        f"the step {step!r} of loading", "import the runtime in accelerator.py and in the body of confirm()"
-    )
+    do = "import the runtime in accelerator.py and in the body of confirm()"
+    holds.expect(f"the step {step!r} of loading", do)
 
 
 def _steps(trait: str) -> list[Any]:

@@ -117,9 +117,8 @@ def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor,
         }
         for name, view in views.items():
             holds.equal(f"is_pinned() of {name}, {view.shape}", accelerator.is_pinned(view), True)
-    holds.expect(
-        f"pinned memory ({way})", "let is_pinned() ask who locked it about the whole range that is locked"
-    )
+    do = "let is_pinned() ask who locked it about the whole range that is locked"
+    holds.expect(f"pinned memory ({way})", do)
 
 
 @_pins
@@ -132,9 +131,8 @@ def test_any_tensor_is_copied(accelerator: DeepSpeedAccelerator, kind: str) -> N
         holds.same(f"align_bytes={form}: {pinned!r}", pinned, _TENSORS[kind]())
         locked = pinned.device.type == "cpu" and (not pinned.numel() or accelerator.is_pinned(pinned))
         holds[f"align_bytes={form} is pinned"] = locked
-    holds.expect(
-        f"a pinned copy ({kind})", "copy element by element, of any stride, into memory of the same type"
-    )
+    do = "copy element by element, of any stride, into memory of the same type"
+    holds.expect(f"a pinned copy ({kind})", do)
 
 
 @_pins
@@ -163,9 +161,8 @@ def test_whole_pages_begin_at_a_page(accelerator: DeepSpeedAccelerator) -> None:
         pinned.append(accelerator.pin_memory(torch.ones(size), align_bytes=0))
         offset = pinned[-1].data_ptr() % mmap.PAGESIZE
         holds.equal(f"bytes behind the beginning of a page, for {size} elements", offset, 0)
-    holds.expect(
-        "pin_memory(align_bytes=0)", "override pin_aligned(): lock more than is needed, begin at a page"
-    )
+    do = "override pin_aligned(): lock more than is needed, begin at a page"
+    holds.expect("pin_memory(align_bytes=0)", do)
 
 
 def test_device_other_than_the_host_is_refused(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
@@ -317,9 +314,8 @@ def test_active_allocator_is_used(
     holds.equal("bytes that are tracked", pins.tracked, [given.nbytes, other.nbytes])
     holds.equal("unpin_memory()", outcome(lambda: accelerator.unpin_memory(given)), given.data_ptr())
     holds.equal("what is locked then", pins.locked, {other.data_ptr()})
-    holds.expect(
-        f"the active allocator ({way})", "ask host_pins.active() first, in each method; pass everything on"
-    )
+    do = "ask host_pins.active() first, in each method; pass everything on"
+    holds.expect(f"the active allocator ({way})", do)
 
 
 @pytest.mark.parametrize("way", _WAYS)
@@ -351,9 +347,8 @@ def test_other_memory_is_not_taken_from_it(
     given = accelerator.pin_memory(host, align_bytes=0)
     holds.equal("what was taken from it", pins.locked, set())
     holds.same(f"a copy in whole pages: {given}", given, host)
-    holds.expect(
-        "memory beside the active allocator", "call pin_aligned() for align_bytes=0 before it is asked"
-    )
+    do = "call pin_aligned() for align_bytes=0 before it is asked"
+    holds.expect("memory beside the active allocator", do)
 
 
 def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) -> None:
@@ -379,6 +374,5 @@ def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) 
     else:
         found = outcome(lambda: accelerator.unregister_host_memory(address))
         holds.equal("unregister_host_memory() where nothing is registered", found, None)
-    holds.expect(
-        "a registered page", "return True for what was registered; raise RuntimeError with the runtime's code"
-    )
+    do = "return True for what was registered; raise RuntimeError with the runtime's code"
+    holds.expect("a registered page", do)

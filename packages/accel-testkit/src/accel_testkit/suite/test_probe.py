@@ -49,9 +49,8 @@ def test_evidence_is_evidence(vendor: Vendor) -> None:
     )
     holds[f"the reason is a sentence: {evidence.reason!r}"] = _is_sentence(evidence.reason)
     holds.equal("evidence() asked again", again, evidence)
-    holds.expect(
-        "evidence()", "derive it from files and metadata alone; say what was looked for and what was found"
-    )
+    do = "derive it from files and metadata alone; say what was looked for and what was found"
+    holds.expect("evidence()", do)
 
 
 def test_evidence_survives_a_bare_machine(
@@ -84,9 +83,8 @@ def test_evidence_without_torch_is_no_runtime(bare: dict[str, Any]) -> None:
     for key, hardware in zip(bare.get("keys", ()), bare.get("hardware", ()), strict=True):
         right = (True,) if key == "cpu" else (True, False, None)
         holds[f"hardware of {key}: {hardware!r}"] = hardware in right
-    holds.expect(
-        "evidence() without torch", "look for torch with accel_core.vendor.module_exists; import nothing"
-    )
+    do = "look for torch with accel_core.vendor.module_exists; import nothing"
+    holds.expect("evidence() without torch", do)
 
 
 def test_evidence_leaves_no_trace(vendor: Vendor, capfd: pytest.CaptureFixture[str]) -> None:

@@ -154,6 +154,5 @@ def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
     holds.equal("the count of confirm()", set(answers["confirmed"]), {answers["count"]})
     holds[f"a runtime is found: {answers['runtime']}"] = all(answers["runtime"])
     holds[f"there are reasons: {answers['reasons']}"] = all(answers["reasons"])
-    holds.expect(
-        f"the probe with {name} of the devices", "ask the runtime as device_count() does; none is no error"
-    )
+    do = "ask the runtime as device_count() does; none is no error"
+    holds.expect(f"the probe with {name} of the devices", do)

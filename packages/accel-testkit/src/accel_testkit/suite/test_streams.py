@@ -210,9 +210,8 @@ def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:
     holds.raises(
         KeyError, "lazy_call() of a function that raises KeyError", lambda: accelerator.lazy_call(fail)
     )
-    holds.expect(
-        "lazy_call()", "call the function directly once the runtime is initialized, and keep no record"
-    )
+    do = "call the function directly once the runtime is initialized, and keep no record"
+    holds.expect("lazy_call()", do)
 
 
 def test_context_without_a_stream_or_graph(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:

@@ -98,9 +98,8 @@ def test_triton_is_answered_without_it(
     holds, supported = Holds(), accelerator.is_triton_supported()
     holds["is_triton_supported() imports Triton"] = "triton" not in sys.modules
     holds["Triton is preferred and not supported"] = supported or not accelerator.prefer_triton_grouped_mm()
-    holds.expect(
-        "an answer about Triton", "answer from what the device is: DeepSpeed asks while it is imported"
-    )
+    do = "answer from what the device is: DeepSpeed asks while it is imported"
+    holds.expect("an answer about Triton", do)
 
 
 @pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))

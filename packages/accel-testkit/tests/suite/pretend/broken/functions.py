@@ -10,7 +10,7 @@ from broken.ops import functions, replaces, with_builder
 
 # --- inference: caches that are shared or never reset, positions, masks, norms that round early
 
-_REFUSED = "op_inference_forms.what_there_is_not_is_refused"
+_REFUSED = "op_attention.what_there_is_not_is_refused"
 _RIGHT = "op_attention.attention_is_right"
 
 functions(
@@ -24,43 +24,41 @@ functions(
      f"{_RIGHT}[window-fp32] {_RIGHT}[alibi, grouped heads, window-fp32]",
      "softmax_context_fp32",
      lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:])),
-    ("NoGroupsAreOne", "InferenceBuilder", "op_inference_forms.cache_takes_other_batches",
+    ("NoGroupsAreOne", "InferenceBuilder", "op_attention.cache_takes_other_batches",
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:6], a[6] or 1, *a[7:])),
     ("LayersAreCountedAnew", "InferenceBuilder", "op_attention.every_layer_has_a_cache",
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:12], a[12] % 32, *a[13:])),
     ("OneTokenIsNoPrompt", "InferenceBuilder",
-     "op_attention.tokens_go_on_from_one_token op_inference_forms.given_positions_rotate",
+     "op_attention.tokens_go_on_from_one_token op_attention.given_positions_rotate",
      "softmax_context_fp32",
      lambda op, rows, *a: op.softmax_context_fp32(rows, *a[:-1], a[-1] and rows.shape[1] > 1)),
     ("AnglesSlip", "InferenceBuilder",
-     "op_attention.positions_are_exact_in_long_prompts op_inference_forms.given_positions_rotate",
+     "op_attention.positions_are_exact_in_long_prompts op_attention.given_positions_rotate",
      "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
          rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
-    ("MasksAreInverted", "InferenceBuilder", "op_inference_forms.masks_of_every_form_hide_alike",
+    ("MasksAreInverted", "InferenceBuilder", "op_attention.masks_of_every_form_hide_alike",
      "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
          rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
     ("PreNormIsForgotten", "InferenceCoreBuilder",
      " ".join(f"op_inference.functions_are_right[norms of the core-{t}]" for t in ("fp32", "fp16", "bf16"))
-     + " op_norm_extremes.residuals_may_be_written_over",
+     + " op_inference.residuals_may_be_written_over",
      "pre_layer_norm", lambda op, *tensors: None),
 )  # fmt: skip
 
 
-@replaces("InferenceBuilder", "rms_norm", "op_norm_extremes.large_activations_are_normed")
+@replaces("InferenceBuilder", "rms_norm", "op_inference.large_activations_are_normed")
 def NormsAreOfHalves(op, x, gamma, eps):
     op.rms_norm(x, gamma, eps)
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
 
 
-@replaces(
-    "InferenceCoreBuilder", "post_layer_norm", "op_norm_extremes.norms_may_be_written_over_their_inputs"
-)
+@replaces("InferenceCoreBuilder", "post_layer_norm", "op_inference.norms_may_be_written_over_their_inputs")
 def InputIsOverwritten(op, out, x, y, *rest):
     out.copy_(x)
     op.post_layer_norm(out, out.clone(), y, *rest)
 
 
-@replaces("InferenceCoreBuilder", "layer_norm", "op_norm_extremes.large_means_are_taken_off")
+@replaces("InferenceCoreBuilder", "layer_norm", "op_inference.large_means_are_taken_off")
 def VarianceInOnePass(op, out, x, gamma, beta, eps):
     wide = x.float()
     mean = wide.mean(-1, keepdim=True)
@@ -70,7 +68,7 @@ def VarianceInOnePass(op, out, x, gamma, beta, eps):
 
 @replaces(
     "InferenceCoreBuilder", "gated_activation",
-    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
+    *(f"op_inference.activations_round_once[{t}]" for t in ("fp16", "bf16")),
 )  # fmt: skip
 def GateIsRounded(op, out, x, bias, kind):
     x = x if bias is None else x + bias
@@ -137,27 +135,26 @@ for _name, _load, _check in (
 # --- the quantizer: truncation, hidden overflows, early rounding, integers and errors that are forgotten
 
 _QUANTIZER = "QuantizerBuilder"
-_OTHERS = "op_quantizer_functions"
-_EXTREMES = "op_quantizer_extremes"
-_BAD = f"op_refusals.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
+_CHECKS = "op_quantizer"
+_BAD = f"op_calls.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
 
 functions(
     ("QuantizerHidesOverflow", _QUANTIZER,
-     f"op_quantizer.overflow_stays_visible {_EXTREMES}.sums_pass_overflows_on",
+     f"op_quantizer.overflow_stays_visible {_CHECKS}.sums_pass_overflows_on",
      "quantize", lambda op, values, *rest: op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *rest)),
-    ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_EXTREMES}.numbers_of_bfloat16_keep_their_range",
+    ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_CHECKS}.numbers_of_bfloat16_keep_their_range",
      "quantize", lambda op, values, *rest: op.quantize(
          values.half() if values.dtype == torch.bfloat16 else values, *rest)),
-    ("HalvesSaturate", _QUANTIZER, f"{_EXTREMES}.numbers_beyond_half_are_infinite",
+    ("HalvesSaturate", _QUANTIZER, f"{_CHECKS}.numbers_beyond_half_are_infinite",
      "dequantize", lambda op, *arguments: op.dequantize(*arguments).clamp(-65504, 65504)),
-    ("StochasticIsNearest", _QUANTIZER, f"{_OTHERS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
+    ("StochasticIsNearest", _QUANTIZER, f"{_CHECKS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
      "ds_sr_quantize_fp16", lambda op, *arguments: op.ds_quantize_fp16(*arguments)),
-    ("RoundingIgnoresTheSeed", _QUANTIZER, f"{_EXTREMES}.stochastic_rounding_follows_the_device_s_seed",
+    ("RoundingIgnoresTheSeed", _QUANTIZER, f"{_CHECKS}.stochastic_rounding_follows_the_device_s_seed",
      "ds_sr_quantize_fp32", lambda op, *arguments: (torch.seed(), op.ds_sr_quantize_fp32(*arguments))[1]),
-    ("ErrorsAreForgotten", _QUANTIZER, f"{_OTHERS}.errors_are_fed_back {_OTHERS}.errors_stay_finite",
+    ("ErrorsAreForgotten", _QUANTIZER, f"{_CHECKS}.errors_are_fed_back {_CHECKS}.errors_stay_finite",
      "loco_swizzle_quant",
      lambda op, values, error, *rest: op.loco_swizzle_quant(values, error.clone(), *rest)),
-    ("ResultsAreLikeTheirData", _QUANTIZER, f"{_OTHERS}.unsigned_integers_are_numbers[8]",
+    ("ResultsAreLikeTheirData", _QUANTIZER, f"{_CHECKS}.unsigned_integers_are_numbers[8]",
      "dequantize_int8_to_half_experimental",
      lambda op, data, *rest: op.dequantize_int8_to_half_experimental(data, *rest).view(data.shape)),
 )  # fmt: skip
@@ -173,8 +170,8 @@ def GroupsStayInOrder(op, values, groups, bits, kind, *order):
 
 @replaces(
     _QUANTIZER, "quantize", "op_quantizer.integers_are_rounded_to_nearest",
-    f"{_OTHERS}.errors_are_fed_back",  # it takes its integers from `quantize`
-    "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
+    f"{_CHECKS}.errors_are_fed_back",  # it takes its integers from `quantize`
+    "op_quantizer.groups_of_one_number_are_exact[Symmetric-8]",
 )  # fmt: skip
 def StepIsBetween(op, values, groups, bits, kind):
     right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
@@ -188,7 +185,7 @@ def StepIsBetween(op, values, groups, bits, kind):
 
 @replaces(
     _QUANTIZER, "ds_quantize_fp32",
-    *(f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-{bits}]" for bits in (8, 4)),
+    *(f"{_CHECKS}.numbers_are_rounded_in_place[ds_quantize-{bits}]" for bits in (8, 4)),
 )  # fmt: skip
 def RoundingInPlaceTruncates(op, values, groups, bits):
     before = values.clone()
@@ -200,7 +197,7 @@ def RoundingInPlaceTruncates(op, values, groups, bits):
 @replaces(
     _QUANTIZER,
     "dequantize_fp32",
-    "op_quantizer_forms.numbers_come_back_within_a_step",
+    "op_quantizer.numbers_come_back_within_a_step",
     f"{_BAD}-dequantize_fp32]",
 )
 def RowsAreEven(op, data, *arguments):
@@ -211,7 +208,7 @@ def RowsAreEven(op, data, *arguments):
 
 @replaces(
     _QUANTIZER, "loco_swizzle_quant",
-    *(f"{_OTHERS}.float16_errors_complete_what_is_sent[{bits}]" for bits in (4, 8)),
+    *(f"{_CHECKS}.float16_errors_complete_what_is_sent[{bits}]" for bits in (4, 8)),
 )  # fmt: skip
 def SumsAreNotRounded(op, values, error, *rest):
     wide = error.float()
@@ -230,7 +227,7 @@ def RefusalsAreVague(op, *arguments):
         ) from error
 
 
-@replaces(_QUANTIZER, "dequantize", "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]")
+@replaces(_QUANTIZER, "dequantize", "op_calls.inputs_stay_and_results_are_new[QuantizerBuilder]")
 def ResultsAreReused(op, *arguments):
     result = op.dequantize(*arguments)
     op.buffers = getattr(op, "buffers", {})
@@ -238,8 +235,8 @@ def ResultsAreReused(op, *arguments):
 
 
 @replaces(
-    _QUANTIZER, "quantized_reduction", f"{_EXTREMES}.sums_of_devices_are_of_float32",
-    f"{_OTHERS}.shapes_are_kept {_OTHERS}.sums_are_quantized_in_any_groups[8]",
+    _QUANTIZER, "quantized_reduction", f"{_CHECKS}.sums_of_devices_are_of_float32",
+    f"{_CHECKS}.shapes_are_kept {_CHECKS}.sums_are_quantized_in_any_groups[8]",
 )  # fmt: skip
 def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
     op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
@@ -278,7 +275,7 @@ def TinyGroupsAreZero(op, data, values, size, *rest):
 
 @replaces(
     _FP, "quantize", "op_fp_quantizer.codes_are_the_format_s_numbers op_fp_quantizer.shapes_and_types_are_taken",
-    "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
+    "op_calls.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
 )  # fmt: skip
 def HalvesGoUp(op, out, val, *rest):
     largest = val.abs().amax() if val.numel() else 0.0
@@ -325,7 +322,7 @@ functions(
      "token_gather", lambda op, rows, index, batch_first: op.token_gather(
          rows, torch.arange(index.shape[1]).to(index).expand_as(index), batch_first)),
     ("MasksAreReadAsTheyLie", "RandomLTDBuilder",
-     "op_results.any_argument_may_have_strides[RandomLTDBuilder]",
+     "op_calls.any_argument_may_have_strides[RandomLTDBuilder]",
      "mask_gather_gpt", lambda op, mask, length: op.mask_gather_gpt(
          mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)),
 )  # fmt: skip

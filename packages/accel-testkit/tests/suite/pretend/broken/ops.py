@@ -74,15 +74,15 @@ def replaces(builder, function, *fails):
 
 # --- the table and its package
 
-answers({"build_extension": build_ext}, "op_loading.extension_command_takes_options")
+answers({"build_extension": build_ext}, "op_table.extension_command_takes_options")
 table(
     # A package that can be imported, of other builders.
     ("PackageOfBuildersIsAnother", "op_table.package_of_builders_can_be_imported",
      "op_builder_dir", lambda self: "accel_ops.op_builder"),
-    ("BuildersAreKept", "op_loading.builders_are_new", "create_op_builder", cache(Good.create_op_builder)),
+    ("BuildersAreKept", "op_table.builders_are_new", "create_op_builder", cache(Good.create_op_builder)),
     # As it was on cuda and hpu.
     ("MissingOpIsNone",
-     "op_table.asking_for_compatibility_is_harmless op_loading.builders_are_new "
+     "op_table.asking_for_compatibility_is_harmless op_table.builders_are_new "
      "op_table.missing_ops_have_reasons op_table.unknown_op_is_refused "
      "identity.deepspeed_s_builders_are_this_device_s",
      "create_op_builder", lambda self, class_name: (
@@ -110,7 +110,7 @@ breaks("op_table.missing_ops_have_reasons", name="MissingOpHasNoTrait")(_Without
 
 # --- builders
 
-_STEPS = "op_numerics.optimizer_steps_are_right"
+_STEPS = "op_steps.optimizer_steps_are_right"
 _ADAM = f"{_STEPS}[FusedAdam-AdamW] {_STEPS}[FusedAdam-Adam]"
 _HARMLESS = "op_table.asking_for_compatibility_is_harmless"
 _LOADED = {}
@@ -133,19 +133,19 @@ for _name, _builder, _fails, _changes in (
     ("NamelessBuilder", "FusedAdamBuilder", "op_table.builders_tell_about_themselves", {"NAME": "cpu_adam"}),
     ("OneRangeForAll", "FPQuantizerBuilder", "op_fp_quantizer.builder_tells_type_and_range",
      {"get_quant_range": staticmethod(lambda bits=None: 480.0)}),
-    ("ReasonIsUnfinished", "FusedLionBuilder", "op_routes.reasons_are_whole[FusedLionBuilder]",
+    ("ReasonIsUnfinished", "FusedLionBuilder", "op_runtime.reasons_are_whole[FusedLionBuilder]",
      {"compatibility": lambda self: (True, "torch.ops.")}),
-    ("NamedOpIsNotCalled", "FusedLionBuilder", "op_routes.named_ops_of_the_runtime_compute[FusedLionBuilder]",
+    ("NamedOpIsNotCalled", "FusedLionBuilder", "op_runtime.named_ops_of_the_runtime_compute[FusedLionBuilder]",
      {"compatibility": lambda self: (True, "torch.ops.aten.relu"),
       "implementations": classmethod(lambda cls: (Implementation.VENDOR_OP, Implementation.PLAIN))}),
     ("LoadedOpsAreOne", "InferenceBuilder",
-     "op_attention.two_ops_share_no_cache op_inference_forms.what_there_is_not_is_refused",
+     "op_attention.two_ops_share_no_cache op_attention.what_there_is_not_is_refused",
      {"load": _load_once}),
-    ("OpIsRefusedAndLoads", "UtilsBuilder", "op_loading.compatible_op_loads[UtilsBuilder]",
+    ("OpIsRefusedAndLoads", "UtilsBuilder", "op_table.compatible_op_loads[UtilsBuilder]",
      {"compatibility": lambda self: (False, "it was never tried out")}),
-    ("ProbesRaise", "UtilsBuilder", "op_loading.a_probe_that_fails_is_a_reason[UtilsBuilder]",
+    ("ProbesRaise", "UtilsBuilder", "op_table.a_probe_that_fails_is_a_reason[UtilsBuilder]",
      {"is_compatible": lambda self, verbose=False: self.compatibility()[0]}),
-    ("OpHasAnotherName", "FusedLambBuilder", "op_loading.names_are_upstream_s", {"NAME": "lamb"}),
+    ("OpHasAnotherName", "FusedLambBuilder", "op_table.names_are_upstream_s", {"NAME": "lamb"}),
 ):  # fmt: skip
     breaks(_fails, name=_name)(with_builder(_builder, **_changes))
 
@@ -170,7 +170,7 @@ functions(
      "multi_tensor_adam", lambda op, *args: op.multi_tensor_adam(*args[:9], 0, *args[10:])),
     ("LambReturnsNothing", "FusedLambBuilder", "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
      "lamb", lambda op, *arguments: (op.lamb(*arguments), None)[1]),
-    ("EveryFunctionExists", "FusedLambBuilder", "op_loading.unknown_functions_are_missing",
+    ("EveryFunctionExists", "FusedLambBuilder", "op_table.unknown_functions_are_missing",
      "no_such_function", lambda op: None),
     ("StridesAreForgotten", "FusedLionBuilder",
      f"{_FORM}[gaps-FusedLionBuilder] {_FORM}[channels last-FusedLionBuilder]",
