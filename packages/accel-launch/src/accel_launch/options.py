@@ -174,21 +174,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parsed(args: argparse.Namespace) -> Options:
-    """Return the options of parsed arguments; raises `InvalidArguments`."""
+    """Return the options of parsed arguments; raises `InvalidArguments` for impossible values and contradictions."""
     values: dict[str, Any] = {item.name: getattr(args, item.name) for item in dataclasses.fields(Options)}
     for name in ("arguments", "launcher_args", "resource"):
         values[name] = tuple(values[name])
     made = Options(**values)
     if made.enable_each_rank_log == "None":  # DeepSpeed's default
         made = dataclasses.replace(made, enable_each_rank_log=None)
-    check(made)
-    return made
-
-
-def check(given: Options) -> None:
-    """Raise `InvalidArguments` for options that contradict each other, and for impossible values."""
-    for found, expected, do in _faults(given):
+    for found, expected, do in _faults(made):
         raise InvalidArguments(what="cannot use these arguments", found=found, expected=expected, do=do)
+    return made
 
 
 def _faults(given: Options) -> Iterator[tuple[str, str, str]]:

@@ -74,7 +74,7 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
         notes.append(
             f"{names[0]} is the only host: its ranks run on this machine; --force_multi starts them on {names[0]}"
         )
-    if options.elastic_training and refuses_elasticity():
+    if options.elastic_training and (stock := deepspeed_folder()) and not (stock / "elasticity").is_dir():
         notes.append(
             "this DeepSpeed has no elastic training (removed in 0.19, #8563): it refuses a config with "
             "`elasticity`. The launcher restarts ranks all the same; leave that section out"
@@ -152,12 +152,6 @@ def check_conflicts(environ: Mapping[str, str]) -> None:
             expected=f"{name} unset: it binds OpenMP's threads to cores that a rank may not have",
             do=f"unset {name}, or start without --bind_cores_to_rank",
         )
-
-
-def refuses_elasticity() -> bool:
-    """Whether the installed DeepSpeed refuses a config for elastic training."""
-    folder = deepspeed_folder()
-    return folder is not None and not (folder / "elasticity").is_dir()
 
 
 def _check_node_rank(options: Options, hosts: list[str]) -> None:

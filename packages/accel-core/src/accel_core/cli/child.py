@@ -7,6 +7,7 @@ Requests and replies have a pipe of their own, because runtimes print on stdout 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -99,7 +100,8 @@ class Worker:
             if self._pipe.poll():
                 return Reply(self._pipe.recv())
         except (EOFError, ConnectionResetError):
-            self._wait_a_moment()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)  # the pipe is closed shortly before the process ends
         failure = _ending(self._process.poll(), seconds)
         _kill_group(self._process)
         output = self._output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
@@ -122,13 +124,6 @@ class Worker:
                 break
             last = line.strip() or last
         return last
-
-    def _wait_a_moment(self) -> None:
-        # The pipe is closed shortly before the process ends.
-        try:
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            pass
 
 
 def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:

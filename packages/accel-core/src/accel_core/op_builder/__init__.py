@@ -196,7 +196,9 @@ class OpTable(Mapping[str, str]):
         Raises InvalidOpTable if the class cannot be imported.
         """
         if class_name not in self._builders:
-            return self._not_implemented(class_name, device, traits)
+            trait = traits.get(class_name)
+            why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why
+            return NotImplementedBuilder.of(class_name, device, why, tuple(sorted(self._builders)))
         target = self._builders[class_name]
         try:
             builder: type[Any] = pkgutil.resolve_name(target)
@@ -208,10 +210,3 @@ class OpTable(Mapping[str, str]):
                 do=f"reinstall the vendor package that provides {self.package}",
             ) from error
         return builder
-
-    def _not_implemented(
-        self, name: str, device: str, traits: Mapping[str, Trait]
-    ) -> type[NotImplementedBuilder]:
-        trait = traits.get(name)
-        why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why
-        return NotImplementedBuilder.of(name, device, why, tuple(sorted(self._builders)))
