@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accel_core import activate
-from accel_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from accel_core.__about__ import __version__
@@ -78,7 +77,7 @@ __all__ = [
 
 activate.register()
 
-__getattr__ = lazy_exports(__name__, _EXPORTS)
+__getattr__ = activate.lazy_exports(__name__, _EXPORTS)
 
 
 def __dir__() -> list[str]:

@@ -1,18 +1,30 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
+"""What the import of torch, of accel_core and of a vendor package does.
 
-torch turns any exception raised here into a failed `import torch`, so nothing here raises. No accelerator is
-selected: a finder waits for `import deepspeed`, which loads the code of the hooks.
+torch calls `autoload` at the end of `import torch` (entry point group torch.backends). It turns any exception raised
+here into a failed `import torch`, so nothing here raises. No accelerator is selected: a finder waits for `import
+deepspeed`, which loads the code of the hooks.
+
+A vendor package gets its `__getattr__` from `lazy_exports`. Importing it therefore imports accel_core, which registers
+the hooks. That matters if torch's autoload has not done so: a runtime that is imported before torch (torch_npu)
+disables torch's entry points.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import logging
 import os
 import pkgutil
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
 
 _registered = False
 
@@ -41,9 +53,7 @@ def autoload() -> None:
         )
     if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
         try:
-            from accel_core import store_address
-
-            store_address.apply()
+            follow_store_address()
         except Exception:
             logging.getLogger("accel_core").exception("torch's store will listen on all interfaces")
 
@@ -88,6 +98,66 @@ def _load_backend(backend: Any, name: str) -> None:
             point.load()()
 
 
+_CREATE = "_create_c10d_store"
+
+
+def follow_store_address() -> None:
+    """Let torch's store of rank 0 listen at ACCEL_STORE_ADDRESS, not on all interfaces of the host. Idempotent.
+
+    The store has no passwords: whoever connects can read and change what the ranks exchange there. torch has no
+    option for the address; its store takes a socket that is bound already.
+    """
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # house: its attribute is a function
+    create = getattr(rendezvous, _CREATE, None)
+    if create is not None and not hasattr(create, "__wrapped__"):
+        setattr(rendezvous, _CREATE, functools.wraps(create)(functools.partial(_create_store, create)))
+
+
+def _create_store(
+    stock: Callable[..., Any],
+    hostname: str,
+    port: int,
+    rank: int,
+    world_size: int,
+    timeout: Any,
+    use_libuv: bool = True,
+) -> Any:
+    from accel_core import env
+
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    if rank == 0 and not agents and hostname == env.STORE_ADDRESS.get():
+        listening = _listening_socket(hostname, port)
+        if listening is not None:
+            from torch._C._distributed_c10d import TCPStore  # not exported by torch.distributed
+
+            return TCPStore(
+                hostname,
+                port,
+                world_size,
+                is_master=True,
+                timeout=timeout,
+                multi_tenant=True,
+                master_listen_fd=listening.detach(),
+                use_libuv=use_libuv,
+            )
+    return stock(hostname, port, rank, world_size, timeout, use_libuv)
+
+
+def _listening_socket(hostname: str, port: int) -> socket.socket | None:
+    """Return a socket; None where torch has to find out: a port in use, or an address that is not this host's."""
+    import socket
+
+    with contextlib.ExitStack() as failed, contextlib.suppress(OSError):
+        family, kind, _, _, address = socket.getaddrinfo(hostname, port, type=socket.SOCK_STREAM)[0]
+        made = failed.enter_context(socket.socket(family, kind))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen()  # two processes may bind, one may listen
+        failed.pop_all()
+        return made
+    return None
+
+
 def _register_hooks() -> None:
     global _registered
     if not _registered:
@@ -100,3 +170,43 @@ def _register_hooks() -> None:
                 register_post_import_hook(hook, module)
         except Exception:
             logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package, given {name: submodule that defines it}.
+
+    It raises AttributeError for other names, and InterfaceMismatch (an ImportError) if the submodule imports a
+    name that the installed accel-core does not have.
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        except ImportError as error:
+            if _lacks_a_name(error):
+                raise _newer_core_needed(package, error) from error
+            raise
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load
+
+
+def _lacks_a_name(error: ImportError) -> bool:
+    # A circular import also raises ImportError for a name, and another release would not help.
+    return (error.name or "").partition(".")[0] == "accel_core" and "partially initialized" not in str(error)
+
+
+def _newer_core_needed(package: str, error: ImportError) -> ImportError:
+    from accel_core.__about__ import __version__
+    from accel_core.cascade import pip_install
+    from accel_core.errors import InterfaceMismatch
+
+    return InterfaceMismatch(
+        what=f"{package} needs what the installed accel-core does not have",
+        found=f"{error}; accel-core {__version__}",
+        expected=f"a release of accel-core as new as {package} was written for",
+        do=pip_install("accel-core", options="--upgrade"),
+    )

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from accel_core.selection.current import CurrentAccelerator, Explanation, explain_current
+from accel_core.errors import AccelError
+from accel_core.selection.current import CurrentAccelerator, Explanation, explained
 from accel_core.upstream.backends import StockDeepSpeed
 
 #: The accelerator of this process.
@@ -31,7 +32,15 @@ __all__ = [
 
 def explain() -> Explanation:
     """Explain the choice of the accelerator, selecting it if necessary. Does not raise for a failed selection."""
-    return explain_current(CURRENT)
+    try:
+        CURRENT.get()
+    except AccelError as error:
+        _, selection = CURRENT.state()
+        return explained(selection) if selection else Explanation("", "selection failed", error=str(error))
+    accelerator, selection = CURRENT.state()
+    if selection is None or selection.verdict.candidate is None:
+        return Explanation(str(accelerator.device_name()), "set by the program")
+    return explained(selection)
 
 
 @contextmanager

@@ -106,12 +106,13 @@ def pip_install(*requirements: str, options: str = "") -> str:
     needed = {_KERNELS} if from_checkout & {*_VENDORS, _TESTKIT} else set()
     if _TESTKIT in from_checkout:
         needed.add(_SIMULATOR)
-    arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not _installed(name)]
+    arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not distribution_version(name)]
     return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)
 
 
-def _installed(name: str) -> bool:
+def distribution_version(name: str) -> str | None:
+    """Return the version of an installed distribution, None if it is not installed."""
     try:
-        return bool(importlib.metadata.version(name))
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return False
+        return None

@@ -71,7 +71,7 @@ _PAST_THE_TABLE = """
 import ast, importlib, json
 from pathlib import Path
 import deepspeed
-from accel_core.upstream.ops import Forwarding
+from accel_core.upstream.hooks import Forwarding
 
 root = Path(deepspeed.__file__).parent
 found = {}

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from accel_core import env, store_address
+from accel_core import activate, env
 from accel_core.errors import InvalidEnvironment, NoBackendForCollectives, NoDeviceForCollectives
 from accel_core.op_builder import NotImplementedBuilder
-from accel_core.upstream import distributed, runner
+from accel_core.upstream import distributed, patches
 from accel_core.vendor import torch_threads
 
 
@@ -293,7 +293,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
         accelerator = SimpleNamespace(visible_devices_envs=lambda: [VISIBLE], traits=dict.fromkeys(traits))
         functions = {name: getattr(stock, name) for name in ("parse_args", "parse_inclusion_exclusion")}
         module: Any = SimpleNamespace(**functions)
-        runner.patch(module, lambda: accelerator)
+        patches.patch_runner(module, lambda: accelerator)
         args = module.parse_args([*options, "train.py"])
         return dict(
             module.parse_inclusion_exclusion({"localhost": len(mask.split(","))}, args.include, args.exclude)
@@ -378,9 +378,11 @@ def test_rank_0s_store_listens_where_the_plan_says(
 
 
 def test_an_address_that_is_not_of_this_host_is_left_to_torch() -> None:
-    assert store_address._bound("192.0.2.1", 0) is None  # an address for documentation, which nobody has
+    assert (
+        activate._listening_socket("192.0.2.1", 0) is None
+    )  # an address for documentation, which nobody has
     with socket.create_server(("127.0.0.1", 0)) as used:
-        assert store_address._bound("127.0.0.1", used.getsockname()[1]) is None
+        assert activate._listening_socket("127.0.0.1", used.getsockname()[1]) is None
 
 
 # --- a process whose ranks have talked through gloo ends without an abort

@@ -384,8 +384,8 @@ import json
 from dataclasses import asdict
 from accel_core.cli.doctor import examine
 from accel_core.cli.child import Worker
-worker = Worker(*examine.STEPS)
-print(json.dumps(asdict(examine.examine_torch(worker.ask(120, "torch"), 120))))
+worker = Worker(*examine.CHILD)
+print(json.dumps(asdict(examine.examine_torch(worker.ask(120, "import_torch"), 120))))
 worker.close()
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.cli.ops.attempts import progress
+from accel_core.cli.ops.command import progress
 from accel_core.cli.ops.listing import Row
 from accel_core.errors import OpFailed
 from accel_core.op_builder import self_test

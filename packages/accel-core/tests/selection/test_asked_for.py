@@ -240,7 +240,7 @@ def test_the_command_to_install_names_the_checkout_while_nothing_is_on_an_index(
 
 
 def test_a_vendor_package_comes_with_the_one_that_it_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade, "_installed", lambda name: False)
+    monkeypatch.setattr(cascade, "distribution_version", lambda name: None)
     command = cascade.pip_install("accel-npu")
     assert command.startswith("pip install ./packages/accel-ops ./packages/accel-npu (")
 

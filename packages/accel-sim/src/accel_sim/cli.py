@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from accel_core.cli.program import program_words
+from accel_core.cli.main import program_words
 from accel_sim import behaviours, build, stub_packages, vendors
 
 LIMITS = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import cascade
-from accel_core.cli.status import working
+from accel_core.cli.main import working
 from accel_core.errors import AccelError
 from accel_core.selection.candidates import discover
 

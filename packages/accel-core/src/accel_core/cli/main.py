@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -191,3 +192,43 @@ def _run(arguments: Sequence[str]) -> int:
         parser.print_help()
         return _WRONG_USAGE
     return called.run(parsed)
+
+
+# ---------------------------------------------------------------------------- what commands share
+
+
+def program_words(
+    words: Sequence[str],
+    declare: Callable[[argparse.ArgumentParser], None],
+    args: argparse.Namespace,
+    command: str,
+) -> list[str]:
+    """Return the command line of the program with which a command ends: `accel sim npu --devices 1 -- python train.py`.
+
+    The options in front of it, which argparse does not read, are parsed here.
+
+    words:   what argparse.REMAINDER has taken behind the command's own argument.
+    declare: declares the options that may be among them; their values go to `args`.
+    """
+    words = list(words)
+    if words and words[0].startswith("-") and words[0] not in ("--", "-m"):
+        at = words.index("--") if "--" in words else len(words)
+        parser = argparse.ArgumentParser(prog=command)
+        declare(parser)
+        parser.add_argument("program", nargs=argparse.REMAINDER)
+        words = [*parser.parse_args(words[:at], namespace=args).program, *words[at:]]
+    # The first `--` is ours; a later one is the program's.
+    return words[words[:1] == ["--"] :]
+
+
+@contextlib.contextmanager
+def working(on: str, quiet: bool = False) -> Iterator[None]:
+    """Show what a command is working on while it imports torch or waits for child processes.
+
+    On standard error, which is a terminal in `accel doctor | less`, too.
+    """
+    from rich.console import Console  # not needed to run most commands
+
+    console = Console(stderr=True, highlight=False)
+    with console.status(on) if console.is_terminal and not quiet else contextlib.nullcontext():
+        yield

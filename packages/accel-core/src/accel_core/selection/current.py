@@ -468,26 +468,11 @@ class Explanation:
             "how": self.how,
             "error": self.error,
             "warnings": list(self.warnings),
-            "candidates": [candidate_to_dict(candidate) for candidate in self.candidates],
+            "candidates": [
+                {**asdict(candidate), "state": candidate.state.value, "label": candidate.label}
+                for candidate in self.candidates
+            ],
         }
-
-
-def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate as plain data, for JSON."""
-    return {**asdict(candidate), "state": candidate.state.value, "label": candidate.label}
-
-
-def explain_current(current: CurrentAccelerator) -> Explanation:
-    """Explain the accelerator in use, selecting it if necessary. Does not raise for a failed selection."""
-    try:
-        current.get()
-    except AccelError as error:
-        _, selection = current.state()
-        return explained(selection) if selection else Explanation("", "selection failed", error=str(error))
-    accelerator, selection = current.state()
-    if selection is None or selection.verdict.candidate is None:
-        return Explanation(str(accelerator.device_name()), "set by the program")
-    return explained(selection)
 
 
 def explained(selection: Selection) -> Explanation:

@@ -21,7 +21,6 @@ from accel_core.__about__ import __version__
 from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.errors import UnsupportedUpstream
 from accel_core.interface import DeepSpeedAccelerator, PinnedAllocator, PinnedMemoryInterface
-from accel_core.op_builder import OpBuilder
 from accel_core.selection import candidates, current
 from accel_core.selection.candidates import DeepSpeed, State
 from accel_core.vendor import Vendor, deepspeed_folder, distribution_version, in_range
@@ -96,11 +95,6 @@ def without_cpu(stock: Callable[[], Any], deepspeed: DeepSpeed) -> Callable[[], 
         return accelerator
 
     return get_accelerator if vendors else stock
-
-
-def register_builders(upstream_base: Any) -> None:
-    """Register our `OpBuilder` as a virtual subclass of upstream's."""
-    upstream_base.register(OpBuilder)
 
 
 def _missing() -> tuple[str, list[str]]:

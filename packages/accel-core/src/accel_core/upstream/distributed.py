@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
-from accel_core import env, store_address
+from accel_core import activate, env
 from accel_core.errors import DOCUMENTATION, NoBackendForCollectives, NoDeviceForCollectives, in_short
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.vendor import module_exists
@@ -37,7 +37,7 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
         added = single_process_env(bound)
         try:
             if added:
-                store_address.apply()
+                activate.follow_store_address()
             stock(*args, **kwargs)
         except Exception as error:
             for name in added:

@@ -32,8 +32,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from accel_core import activate, cascade
+from accel_core.activate import lazy_exports
+from accel_core.cascade import distribution_version
 from accel_core.env import JOB_SECRET, Variable, system_root
-from accel_core.lazy import lazy_exports
 from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
 
 __all__ = [
@@ -271,14 +272,10 @@ class Vendor:
 
     def how_to_install(self) -> str:
         """Return the advice for installing the runtime beside the installed torch; empty if the record has none."""
-        try:
-            torch = importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            return f"install torch; then {self._install('<its version>')}" if self.install else ""
-        return self._install(torch)
-
-    def _install(self, torch: str) -> str:
-        return self.install.replace("{torch}", torch).replace("{release}", torch.partition("+")[0])
+        torch = distribution_version("torch")
+        version = torch or "<its version>"
+        advice = self.install.replace("{torch}", version).replace("{release}", version.partition("+")[0])
+        return f"install torch; then {advice}" if advice and not torch else advice
 
     def _probe(self) -> Probe:
         probe: Probe = pkgutil.resolve_name(self.probe)
@@ -371,14 +368,6 @@ def deprecated_names(package: str, moved: Mapping[str, str]) -> Callable[[str], 
 # ------------------------------------------------------------------------------------- helpers for probes
 
 _ASSIGNED = re.compile(r"""^(\w+)\s*(?::[^=\n]+)?=\s*["']([^"'\n]*)["']""", re.MULTILINE)
-
-
-def distribution_version(name: str) -> str | None:
-    """Return the version of an installed distribution, None if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The claim of the order matrix: every door leads to one accelerator, and to its op builders."""
 
-import sys
 from typing import Any
 
 
@@ -98,4 +97,4 @@ def untouched() -> None:
     assert get_accelerator.__module__ == real_accelerator.__name__
     assert FusedAdamBuilder is get_accelerator().get_op_builder("FusedAdamBuilder")
     assert FusedAdamBuilder.__module__.partition(".")[0] == "deepspeed"
-    assert "accel_core.upstream.ops" not in sys.modules or type(FusedAdamBuilder).__name__ != "Forwarding"
+    assert type(FusedAdamBuilder).__name__ != "Forwarding"

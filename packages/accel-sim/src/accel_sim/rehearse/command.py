@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from accel_core.cli.program import program_words
+from accel_core.cli.main import program_words
 from accel_sim.errors import InvalidRehearsal
 from accel_sim.rehearse import job, page, profiles, report, search
 from accel_sim.rehearse.record import SCHEMA, Rehearsal

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from accel_core.cli.program import program_words
+from accel_core.cli.main import program_words
 from accel_core.data import from_data, to_data
 from accel_core.errors import DOCUMENTATION
 from accel_testkit.compare import difference, page, record

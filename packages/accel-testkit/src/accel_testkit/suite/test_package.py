@@ -129,7 +129,7 @@ def test_step_of_loading_does_its_work_only(report: Report, vendor: Vendor, step
         changed += found["shared"]
     if step == "package":
         joins = vendor.imports_deepspeed or "accel_core" in modules
-        holds["it imports accel_core, which joins DeepSpeed: see accel_core.lazy.exports"] = joins
+        holds["it imports accel_core, which joins DeepSpeed: see accel_core.activate.lazy_exports"] = joins
     holds[f"it works: {found['error']}"] = not found["error"]
     holds[f"it imports none of {sorted(heavy & modules)}"] = not heavy & modules
     holds[f"it does not print {found['output']!r}"] = not found["output"]

@@ -24,7 +24,7 @@ from rich.text import Text
 from accel_core.cli.doctor import advice
 from accel_core.cli.doctor.advice import Remark
 from accel_core.cli.doctor.examine import SLOW_STEP_FACTOR, Facts, Outcome, examine
-from accel_core.cli.status import working
+from accel_core.cli.main import working
 from accel_core.errors import DOCUMENTATION
 from accel_core.selection.candidates import State
 
@@ -40,17 +40,12 @@ class Report:
     problems: tuple[Remark, ...]
     notes: tuple[Remark, ...]
 
-    @property
-    def healthy(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
         facts = self.facts
         return {
             "schema": SCHEMA,
-            "healthy": self.healthy,
+            "healthy": not self.problems,
             "python": facts.python,
             "accel_core": facts.core,
             "torch": asdict(facts.torch),
@@ -98,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         show(report)
-    return 0 if report.healthy else 1
+    return 1 if report.problems else 0
 
 
 #: Narrower than this, devices share a column with the state.
@@ -217,7 +212,7 @@ def _print_verdict(console: Console, report: Report) -> None:
     explanation = report.facts.explanation
     count = len(report.problems)
     health = "Healthy" if not count else "1 problem" if count == 1 else f"{count} problems"
-    text = Text(f"{health}. ", "bold green" if report.healthy else "bold red")
+    text = Text(f"{health}. ", "bold red" if report.problems else "bold green")
     console.print(text.append(_choice(report), "default"))
     if explanation.error and report.facts.torch.imports:
         console.print(Text(explanation.error), soft_wrap=True)
@@ -243,5 +238,6 @@ def _choice(report: Report) -> str:
 
 
 def _named(outcome: Outcome) -> str:
-    whose = "DeepSpeed's own " if outcome.upstream else ""
-    return f"{whose}{outcome.class_name} ({outcome.accelerator.partition(':')[0]})"
+    module, _, name = outcome.accelerator.partition(":")
+    whose = "DeepSpeed's own " if module.partition(".")[0] == "deepspeed" else ""
+    return f"{whose}{name} ({module})"

@@ -7,26 +7,29 @@ One child takes the steps of a run, and is replaced if it dies; others confirm t
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from accel_core import env
+from accel_core import api, env
 from accel_core.__about__ import __version__
 from accel_core.cascade import pip_install
-from accel_core.cli.child import Reply, Worker
-from accel_core.errors import InvalidEnvironment
-from accel_core.selection.candidates import Candidate, CandidateSet, State
+from accel_core.cli.child import Reply, Worker, serve
+from accel_core.errors import AccelError, InvalidEnvironment
+from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
 from accel_core.selection.choose import Request, Step, Verdict, passed_over
 from accel_core.selection.current import (
     Explanation,
@@ -159,7 +162,8 @@ def _unmet_by(name: str) -> list[Unmet]:
     return lacks
 
 
-STEPS = ("-m", "accel_core.cli.doctor.steps")
+#: Runs `main` in a child process.
+CHILD = ("-c", "from accel_core.cli.doctor.examine import main; main()")
 _TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
@@ -231,12 +235,12 @@ def _shadow() -> str:
 
 def _culprit(seconds: float) -> tuple[bool, str]:
     """Whether torch can be imported without extensions, and the first extension whose call fails."""
-    worker = Worker(*STEPS, **{AUTOLOAD: "0"})
+    worker = Worker(*CHILD, **{AUTOLOAD: "0"})
     try:
-        if not worker.ask(seconds, "torch").answer.get("version"):
+        if not worker.ask(seconds, "import_torch").answer.get("version"):
             return False, ""
         for point in importlib.metadata.entry_points(group=TORCH_GROUP):
-            reply = worker.ask(seconds, "extension", point.name)
+            reply = worker.ask(seconds, "call_extension", point.name)
             if reply.failure or reply.answer["reason"]:
                 return True, point.name
         return True, ""
@@ -292,7 +296,7 @@ class Children:
         if candidate.privateuse1 and self._claimed not in ("", candidate.privateuse1):
             # A backend that torch loads by itself would hold PrivateUse1.
             environment[AUTOLOAD] = "0"
-        with closing(Worker(*STEPS, **environment)) as worker:
+        with closing(Worker(*CHILD, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", candidate)
             return self._read(candidate, reply, "its runtime")
 
@@ -302,7 +306,7 @@ class Children:
             self._worker.close()
 
     def _ask(self, seconds: float, step: str, candidate: Candidate) -> Reply:
-        worker = self._worker or Worker(*STEPS, **self._environment)
+        worker = self._worker or Worker(*CHILD, **self._environment)
         reply = worker.ask(seconds, step, candidate)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
@@ -330,16 +334,6 @@ class Outcome:
 
     accelerator: str = ""
     error: str = ""
-
-    @property
-    def class_name(self) -> str:
-        """Name of the accelerator's class."""
-        return self.accelerator.rpartition(":")[2]
-
-    @property
-    def upstream(self) -> bool:
-        """Whether the class is one of DeepSpeed's own."""
-        return self.accelerator.partition(".")[0] == "deepspeed"
 
 
 def needs_a_run(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
@@ -405,9 +399,9 @@ def examine(seconds: float) -> Facts:
     deepspeed, bridge, slow_step = installed_deepspeed(), bridge_state(), seconds * SLOW_STEP_FACTOR
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         tried = pool.submit(run_program, slow_step) if needs_a_run(bridge, deepspeed) else None
-        worker = Worker(*STEPS) if module_exists("torch") else None
+        worker = Worker(*CHILD) if module_exists("torch") else None
         if worker is not None:
-            worker.send("torch")  # it imports torch while the candidates are found here
+            worker.send("import_torch")  # it imports torch while the candidates are found here
         with redirect_stdout(sys.stderr):  # output of a vendor's module must not get into the JSON
             candidates = CandidateSet(StockDeepSpeed())
         torch = Torch(reason="it is not installed")
@@ -485,3 +479,84 @@ def _with_answer(candidate: Candidate, answer: Candidate) -> Candidate:
     if candidate.state is State.BLOCKED:
         return replace(candidate, devices=answer.devices)
     return replace(candidate, devices=answer.devices, reason=f"{candidate.reason}; {answer.reason}")
+
+
+# ----------------------------------------------------------------------------------- in the child
+
+
+def import_torch() -> dict[str, Any]:
+    """Import torch; returns its version and the backend that holds PrivateUse1 afterwards, or the error."""
+    try:
+        module = importlib.import_module("torch")
+        version = str(module.__version__)
+        return {"version": version, "claimed": privateuse1_holder(), "reason": "", "error": ""}
+    except BaseException as error:
+        return {"version": "", "claimed": "", **_described(error)}
+
+
+def call_extension(name: str) -> dict[str, Any]:
+    """Call one of torch's backend extensions as torch does; returns the error, if any."""
+    try:
+        (point, *_) = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
+        point.load()()
+        return {"reason": "", "error": ""}
+    except BaseException as error:
+        return _described(error)
+
+
+def confirm(candidate: Candidate) -> dict[str, Any]:
+    """Confirm one candidate: import its runtime and count devices."""
+    try:
+        return _answer(_candidates().confirm(candidate))
+    except KeyboardInterrupt as error:
+        return {"interrupted": _described(error)["reason"]}
+
+
+def construct(candidate: Candidate) -> dict[str, Any]:
+    """Construct the accelerator with the code of a run under DS_ACCELERATOR=key."""
+    os.environ[env.DS_ACCELERATOR.name] = candidate.key
+    api.set_accelerator(None)
+    try:
+        cls = type(api.get_accelerator())
+    except KeyboardInterrupt as error:
+        return {"interrupted": _described(error)["reason"]}
+    except AccelError as error:
+        return _answer(_broken(candidate, str(error), error.what))
+    _, selection = api.CURRENT.state()
+    chosen = selection.verdict.candidate if selection else None
+    if chosen and chosen.replaces and not candidate.replaces:
+        return _answer(_broken(candidate, "", "its accelerator cannot be constructed"))
+    return {**_answer(candidate.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
+
+
+@functools.cache
+def _candidates() -> CandidateSet:
+    return CandidateSet(api.CURRENT.deepspeed)
+
+
+def _broken(candidate: Candidate, error: str, reason: str) -> Candidate:
+    _, selection = api.CURRENT.state()
+    same = (candidate.key, candidate.variant, candidate.upstream, State.BROKEN)
+    for other in selection.verdict.candidates if selection else ():
+        if (other.key, other.variant, other.upstream, other.state) == same:
+            return other
+    return replace(candidate, state=State.BROKEN, reason=reason, error=error)
+
+
+def _answer(candidate: Candidate) -> dict[str, Any]:
+    return {"candidate": candidate, "claimed": privateuse1_holder()}
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    # torch wraps the exception of an extension; the cause is more specific.
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    first = str(root).strip().partition("\n")[0]
+    reason = f"{type(root).__name__}: {first}" if first else type(root).__name__
+    return {"reason": reason, "error": "".join(traceback.format_exception(error))}
+
+
+def main() -> None:
+    """Take the steps that the doctor requests, in its child process."""
+    serve({step.__name__: step for step in (import_torch, call_extension, confirm, construct)})

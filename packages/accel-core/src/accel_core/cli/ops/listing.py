@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The builders of an accelerator: DeepSpeed's names, and those of its package's own op table.
 
-The op tables of the other installed vendor packages say which of them has an op that is missing. Imports no runtime.
+The op tables of the other installed vendor packages say which of them has an op that is missing. Imports no runtime,
+except in the child process of `accel ops build|test`, which loads the ops one at a time (`main`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import pkgutil
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from accel_core.errors import UnknownBuilder
+from accel_core.api import get_accelerator
+from accel_core.cli.child import serve
+from accel_core.errors import AccelError, UnknownBuilder, in_short
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.candidates import discover
@@ -117,3 +123,52 @@ def _near(name: str, known: Sequence[str]) -> list[str]:
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").removesuffix("builder")
+
+
+# ----------------------------------------------------------------------------------- in the child
+
+
+def select(*builders: str) -> dict[str, Any]:
+    """Select the accelerator; returns its name and the rows of the builders (default: all).
+
+    Returns the error if none can be selected or a builder is unknown.
+    """
+    try:
+        accelerator = get_accelerator()
+        rows = listed(accelerator, builders)
+        sys.stdout.flush()  # later output belongs to the first op
+        return {"device": accelerator.device_name(), "rows": rows}
+    except AccelError as error:
+        return {"error": error}
+
+
+def build(name: str, test: bool = False) -> dict[str, Any]:
+    """Load the op, and for `test` run it on a small input; returns its row, in which an error is the reason."""
+    row = _built(name, test)
+    sys.stdout.flush()  # later output belongs to the next op
+    return {"row": row}
+
+
+def _built(name: str, test: bool) -> Row:
+    accelerator, began = get_accelerator(), time.perf_counter()
+    try:
+        builder = accelerator.create_op_builder(name)
+        op = builder.load(verbose=False)
+        # A vendor's own class may have builders of its own.
+        getattr(builder, "prepare", lambda: None)()
+        seconds = round(time.perf_counter() - began, 3)
+        done = "loaded"
+        if test:
+            from accel_core.op_builder import self_test
+
+            done = self_test.run(builder.name, op, accelerator.device())
+    except Exception as error:
+        return Row(name, "", FAILED, f"{type(error).__name__}: {in_short(error)}")
+    # Read after loading: if the op could not be compiled, it may run in plain torch.
+    reason = "; ".join(filter(None, [done, getattr(builder, "reason", "")]))
+    return Row(name, "", OK, reason, seconds)
+
+
+def main() -> None:
+    """Handle the requests of `accel ops build|test`, in its child process."""
+    serve({"select": select, "build": build, "test": partial(build, test=True)})
