@@ -19,9 +19,8 @@ def main(part: str, disk: str, build: bool) -> int:
     state: dict[str, Any] = {"found": "", "table": rows}
     answer(state | {"incomplete": True})
     # A part sets variables before DeepSpeed is imported, so the others are not imported beside it.
-    for what, size, found in importlib.import_module(f"accel_testkit.bench.{part}").measure(
-        build, Path(disk)
-    ):
+    module = importlib.import_module(f"accel_testkit.bench.{part}")
+    for what, size, found in module.measure(build, Path(disk)):
         rows.append(row(what, size, found))
         answer(state | {"found": what, "incomplete": True})
     answer(state | {"found": f"{len(rows)} measurements"})

@@ -5,17 +5,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import platform
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,8 +20,8 @@ from accel_core.isolated import run_module
 from accel_core.reports import one_line
 from accel_testkit.bench import table
 from accel_testkit.verify import report
-from accel_testkit.verify.command import progress
-from accel_testkit.verify.facts import distributions, processor
+from accel_testkit.verify.command import new_report, print_differences, progress, run_step, writing
+from accel_testkit.verify.facts import processor
 from accel_testkit.verify.report import CRASHED, TIMED_OUT, InvalidReport, Privacy, Report, Row
 from accel_testkit.verify.steps import Step, from_answer
 
@@ -73,30 +68,8 @@ def run(args: argparse.Namespace) -> int:
         _print(_read(args.show).rows)
         return 0
     if args.compare:
-        lines = [one_line(line) for line in report.differences(*map(_read, args.compare))]
-        sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
-        return int(bool(lines))
-    made = Report(
-        accelerator="cpu",
-        mode="bench",
-        simulated="",
-        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions={"python": platform.python_version(), **distributions()},
-    )
-    return _bench(made, args)
-
-
-@contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InvalidReport(
-            what=f"the figures cannot be written to {folder}",
-            found=f"{type(error).__name__}: {error}",
-            expected="a folder with room, in which this user may write",
-            do="choose another one: accel bench --out FOLDER",
-        ) from error
+        return print_differences(*map(_read, args.compare))
+    return _bench(new_report("cpu", "bench"), args)
 
 
 def _read(path: Path) -> Report:
@@ -113,18 +86,19 @@ def _read(path: Path) -> Report:
 
 
 def _bench(made: Report, args: argparse.Namespace) -> int:
-    with _writing(args.out):
+    failure = f"the figures cannot be written to {args.out}"
+    with writing(failure, "accel bench"):
         args.out.mkdir(parents=True, exist_ok=True)
     privacy, status = Privacy(args.out, args.disk), 0
     here = circumstances(made)
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as folder:
         try:
-            for row in _rows(args.part or list(PARTS), args.disk, args.compile, Path(folder)):
+            for row in _rows(made, args, Path(folder)):
                 made.rows.append(privacy.row(row))
         except KeyboardInterrupt:
             status = _INTERRUPTED
     rows = [measured for row in made.rows for measured in row.table]
-    with _writing(args.out):
+    with writing(failure, "accel bench"):
         made.write(args.out / "bench.json")
         (args.out / "bench.md").write_text(table.markdown("accel bench", rows, here), encoding="utf-8")
         (args.out / "bench.svg").write_text(table.picture(rows), encoding="utf-8")
@@ -133,28 +107,16 @@ def _bench(made: Report, args: argparse.Namespace) -> int:
     return status or int(made.worst is not None)
 
 
-def _rows(parts: Sequence[str], disk: Path, build: bool, folder: Path) -> Iterator[Row]:
-    left = {name: PARTS[name][1] for name in parts}
+def _rows(made: Report, args: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    left = {name: PARTS[name][1] for name in args.part or PARTS}
+    extra = ("--compile",) if args.compile else ()
     with progress(sum(left.values())) as show:
         for name in list(left):
-            yield _row(
-                name, disk, build, folder / name, partial(_tick, show, PARTS[name][0], sum(left.values()))
-            )
+            title, expected = PARTS[name]
+            command = (*run_module("accel_testkit.bench"), name, str(args.disk.resolve()), *extra)
+            step = Step(name, title, lambda *_, own=command: own, (expected, expected), from_answer)
+            yield run_step(step, made, folder / name, show, sum(left.values()), _LIMIT)
             del left[name]
-
-
-def _row(name: str, disk: Path, build: bool, folder: Path, tick: Callable[[float, str], None]) -> Row:
-    title, expected = PARTS[name]
-    extra = ("--compile",) if build else ()
-    command = (*run_module("accel_testkit.bench"), name, str(disk.resolve()), *extra)
-    step = Step(name, title, lambda *_: command, (expected, expected), from_answer)
-    began = time.monotonic()
-    tick(began, "")
-    return step.run("cpu", "quick", folder, _LIMIT, partial(tick, began))
-
-
-def _tick(show: Any, title: str, expected: float, began: float, far: str) -> None:
-    show(title, far, max(expected - (time.monotonic() - began), 0))
 
 
 def _print(rows: Sequence[Row]) -> None:

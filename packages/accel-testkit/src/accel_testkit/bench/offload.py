@@ -8,7 +8,6 @@ The methods are replaced and put back in turn, one iteration each, in one proces
 from __future__ import annotations
 
 import logging
-import os
 import statistics
 import sys
 import time
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import HashStore
 
 from accel_core.api import get_accelerator
 from accel_ops.offload import speedups
+from accel_testkit.suite import launch
 from accel_testkit.timing import turns
 
 WIDTH = 4096
@@ -44,7 +43,7 @@ def engine(stage: int, dtype: str, millions: int) -> Any:
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    _alone()
+    launch.alone(get_accelerator())
     layers = max(1, round(millions * 1e6 / WIDTH**2))
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
@@ -57,18 +56,6 @@ def engine(stage: int, dtype: str, millions: int) -> Any:
     if dtype == "bf16":
         config["bf16"] = {"enabled": True}
     return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
-
-
-def _alone() -> None:
-    """Make the process group of one rank, without a port."""
-    # What a launcher sets; DeepSpeed asks for it.
-    os.environ |= {
-        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
-    }  # fmt: skip
-    if not torch.distributed.is_initialized():
-        backend = str(get_accelerator().communication_backend_name())
-        store = HashStore()
-        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
 def batch(dtype: str) -> torch.Tensor:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
+
+from accel_testkit.verify.page import bars
 
 #: What ours stands beside.
 BESIDE = ("DeepSpeed", "torch", "limit")
@@ -69,33 +70,12 @@ def markdown(title: str, rows: Sequence[Mapping[str, Any]], circumstances: Mappi
     )
 
 
-_WIDTH, _BAR, _LABEL, _MOST = 300, 16, 380, 8.0
-
-
 def picture(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return an SVG: a bar for each measurement, how many times as fast as DeepSpeed's own, or else as torch's."""
-    bars = []
+    found = []
     for each in rows:
         beside = next((name for name in BESIDE[:2] if each.get(name) is not None), None)
         if beside is not None:
             factor = each[beside] / each["value"]
-            bars.append((f"{each['what']}, {each['size']}", f"{factor:.2f} x {beside}", factor))
-    # A bar beyond the widest one is cut: its number says how long it would be.
-    scale, height = _WIDTH / _MOST, len(bars) * (_BAR + 8) + 8
-    parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_LABEL + _WIDTH + 160} {height}' font-size='12' "
-        "font-family='sans-serif' role='img' aria-label='how many times as fast'>"
-        f"<rect width='100%' height='100%' fill='white'/>"
-    ]
-    for number, (label, text, factor) in enumerate(bars):
-        y, width = number * (_BAR + 8) + 8, scale * min(factor, _MOST)
-        parts.append(
-            f"<text x='{_LABEL - 8}' y='{y + 12}' text-anchor='end'>{escape(label)}</text>"
-            f"<rect x='{_LABEL}' y='{y}' width='{width:.0f}' height='{_BAR}' fill='#5c7cfa'/>"
-            f"<text x='{_LABEL + width + 6:.0f}' y='{y + 12}'>{escape(text)}</text>"
-        )
-    one = _LABEL + scale
-    parts.append(
-        f"<line x1='{one:.0f}' x2='{one:.0f}' y1='0' y2='{height}' stroke='black' stroke-dasharray='3'/>"
-    )
-    return "".join(parts) + "</svg>\n"
+            found.append((f"{each['what']}, {each['size']}", f"{factor:.2f} x {beside}", factor))
+    return bars(found) + "\n"

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -80,32 +80,40 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown.text())
         return int(shown.worst is not None)
     if args.compare:
-        lines = [one_line(line) for line in report.differences(*map(report.read, args.compare))]
-        sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
-        return int(bool(lines))
-    return _verify(args)
-
-
-def _verify(args: argparse.Namespace) -> int:
-    made = Report(
-        accelerator=args.accel or _chosen(),
-        mode="full" if args.full else "quick",
-        simulated=Path(DEVICE.get()).stem,
-        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions={"python": platform.python_version(), **distributions()},
-    )
+        return print_differences(*map(report.read, args.compare))
+    made = new_report(args.accel or _chosen(), "full" if args.full else "quick", Path(DEVICE.get()).stem)
     wanted = args.step or [step.name for step in STEPS]
-    try:
+    with writing(f"the report cannot be written to {args.out}", "accel verify", made.text):
         status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)
+    return status or int(made.worst is not None)
+
+
+def print_differences(old: Report, new: Report) -> int:
+    """Print how two reports differ; returns 1 if they do."""
+    lines = [one_line(line) for line in report.differences(old, new)]
+    sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
+    return int(bool(lines))
+
+
+def new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
+    """Return a report that begins now, of the software that is installed."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Report(accelerator, mode, simulated, now, {"python": platform.python_version(), **distributions()})
+
+
+@contextmanager
+def writing(what: str, command: str, text: Callable[[], str] = str) -> Iterator[None]:
+    """Raise InvalidReport, which says what fails, if a folder cannot be written; the text is printed before it."""
+    try:
+        yield
     except OSError as error:
-        sys.stdout.write(made.text())
+        sys.stdout.write(text())
         raise report.InvalidReport(
-            what=f"the report cannot be written to {args.out}",
+            what=what,
             found=f"{type(error).__name__}: {error}",
             expected="a folder with room, in which this user may write",
-            do="choose another one: accel verify --out FOLDER",
+            do=f"choose another one: {command} --out FOLDER",
         ) from error
-    return status or int(made.worst is not None)
 
 
 def _report(made: Report, folder: Path, wanted: list[str], again: list[str], private: bool) -> int:
@@ -163,14 +171,15 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             elif row is None and step.devices > devices:
                 row = not_run(step, f"{devices} devices are here, {step.devices} needed")
             elif row is None:
-                row = _run(step, made, folder / step.name, show, sum(left.values()))
+                row = run_step(step, made, folder / step.name, show, sum(left.values()))
             if step.name == "machine":
                 devices = _devices(row)
             left.pop(step.name, None)
             yield row
 
 
-def _run(step: Step, made: Report, folder: Path, show: Any, expected: int) -> Row:
+def run_step(step: Step, made: Report, folder: Path, show: Any, expected: int, limit: float = _LIMIT) -> Row:
+    """Run a step, and show how far it is; expected: seconds of this step and those after it."""
     began = time.monotonic()
     show(step.title, "", expected)
 
@@ -178,7 +187,7 @@ def _run(step: Step, made: Report, folder: Path, show: Any, expected: int) -> Ro
         passed = time.monotonic() - began
         show(step.title, far, max(expected - min(passed, step.expected(made.mode)), 0))
 
-    return step.run(made.accelerator, made.mode, folder, _LIMIT, tick)
+    return step.run(made.accelerator, made.mode, folder, limit, tick)
 
 
 def _devices(machine: Row) -> int:

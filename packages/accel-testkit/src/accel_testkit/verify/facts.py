@@ -19,18 +19,8 @@ from packaging.requirements import Requirement
 from accel_testkit.verify.steps import ANSWER, answer
 
 _PREFIXES = (
-    "ACCEL_",
-    "DS_",
-    "DEEPSPEED_",
-    "TORCH_",
-    "PYTORCH_",
-    "OMP_",
-    "KMP_",
-    "MKL_",
-    "GLOO_",
-    "LD_",
-    "PYTHON",
-)
+    "ACCEL_", "DS_", "DEEPSPEED_", "TORCH_", "PYTORCH_", "OMP_", "KMP_", "MKL_", "GLOO_", "LD_", "PYTHON",
+)  # fmt: skip
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH", re.I)
 _DISTRIBUTIONS = re.compile(
     r"accel[-_]|torch|deepspeed|transformers|accelerate|numpy|intel|habana|oneccl|triton"
@@ -82,12 +72,9 @@ def _second_rank_has_a_device() -> bool:
     )
     environment = {**os.environ, "LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2"}
     try:
+        command = [sys.executable, "-c", code]
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            timeout=_SECOND_SECONDS,
-            check=False,
+            command, env=environment, capture_output=True, timeout=_SECOND_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return False
@@ -141,18 +128,14 @@ def _devices(accelerator: Any, count: int) -> list[dict[str, str]]:
         name, facts = str(accelerator.device_name(index)), []
         with contextlib.suppress(Exception):  # a runtime need not have properties
             properties = runtime.get_device_properties(index)  # type: ignore[union-attr]
-            names = [
-                n for n in dir(properties) if not n.startswith("_") and n not in ("uuid", "total_memory")
-            ]
-            simple = {n: getattr(properties, n) for n in names}
+            names = {n for n in dir(properties) if not n.startswith("_")} - {"uuid", "total_memory"}
+            simple = {n: getattr(properties, n) for n in sorted(names)}
             name = str(simple.pop("name", name))
             facts += [f"{n} {v}" for n, v in simple.items() if isinstance(v, str | int | float) and v != ""]
         with contextlib.suppress(Exception):
             name += f", {accelerator.total_memory(index) / 2**30:.1f} GiB"
-        rows += [
-            _row(f"device {index}", name),
-            *([_row(f"properties {index}", ", ".join(facts))] if facts else []),
-        ]
+        rows.append(_row(f"device {index}", name))
+        rows += [_row(f"properties {index}", ", ".join(facts))] if facts else []
     return rows
 
 

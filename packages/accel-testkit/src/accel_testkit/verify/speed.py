@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,15 +32,15 @@ Measured = dict[str, Any]
 def main(key: str, mode: str) -> int:
     """Measure part by part, and leave what there is after each; returns 0."""
     accelerator: Any = get_accelerator()
-    parts: list[Callable[[], Iterator[Measured]]] = [
-        lambda: _copies(accelerator, _ROUNDS[mode]),
-        lambda: _optimizer(accelerator, _ROUNDS[mode]),
-        lambda: _training(accelerator, _ROUNDS[mode]),
-        lambda: _collectives(accelerator, key, mode),
-    ]
+    parts: dict[str, Callable[[], Iterator[Measured]]] = {
+        "copies": lambda: _copies(accelerator, _ROUNDS[mode]),
+        "fused optimizer": lambda: _optimizer(accelerator, _ROUNDS[mode]),
+        "training step": lambda: _training(accelerator, _ROUNDS[mode]),
+        "collectives": lambda: _collectives(accelerator, key, mode),
+    }
     rows: list[Measured] = []
     failures: list[dict[str, str]] = []
-    for name, part in zip(("copies", "fused optimizer", "training step", "collectives"), parts, strict=True):
+    for name, part in parts.items():
         answer(_state(rows, failures) | {"incomplete": True, "running": name})
         try:
             for row in part():
@@ -78,10 +77,8 @@ def _row(
 
 def _copies(accelerator: Any, rounds: int) -> Iterator[Measured]:
     size = 64 * _MIB
-    pageable, there = (
-        torch.ones(size, dtype=torch.uint8),
-        torch.ones(size, dtype=torch.uint8, device=_device(accelerator)),
-    )
+    pageable = torch.ones(size, dtype=torch.uint8)
+    there = pageable.to(_device(accelerator), copy=True)
     other = torch.empty_like(there)
     calls: dict[str, Callable[[], Any]] = {
         "on the device": lambda: other.copy_(there),
@@ -110,26 +107,15 @@ def _optimizer(accelerator: Any, rounds: int) -> Iterator[Measured]:
     elements = count * shape[0] * shape[1]
     source = torch.rand(elements, device=device)
     target_ = torch.empty_like(source)
-    found = _medians(
-        accelerator,
-        {
-            "fused": lambda: op.multi_tensor_adam(
-                2 << 15, overflow, lists, 1e-3, 0.9, 0.999, 1e-8, 1, 1, 1, 0.01
-            ),
-            "torch": beside.step,
-            "copy": lambda: target_.copy_(source),
-        },
-        rounds,
-    )
-    size = f"{elements / 1e6:.1f} M float32"
-    yield _row(
-        "FusedAdam step",
-        size,
-        found["fused"] * 1e3,
-        "ms",
-        "torch AdamW(foreach)",
-        found["torch"] / found["fused"],
-    )
+    constants = (1e-3, 0.9, 0.999, 1e-8, 1, 1, 1, 0.01)
+    calls: dict[str, Callable[[], Any]] = {
+        "fused": lambda: op.multi_tensor_adam(2 << 15, overflow, lists, *constants),
+        "torch": beside.step,
+        "copy": lambda: target_.copy_(source),
+    }
+    found = _medians(accelerator, calls, rounds)
+    size, faster = f"{elements / 1e6:.1f} M float32", found["torch"] / found["fused"]
+    yield _row("FusedAdam step", size, found["fused"] * 1e3, "ms", "torch AdamW(foreach)", faster)
     # It reads four and writes three numbers of each element, a copy reads one and writes one.
     yield _row("FusedAdam bandwidth", size, 28 * elements / found["fused"] / 1e9, "GB/s", "copy on the device",
                28 / 8 * found["copy"] / found["fused"])  # fmt: skip
@@ -138,51 +124,32 @@ def _optimizer(accelerator: Any, rounds: int) -> Iterator[Measured]:
 def _training(accelerator: Any, rounds: int) -> Iterator[Measured]:
     import deepspeed
 
-    # What a launcher sets; DeepSpeed asks for it.
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    device, config = (
-        _device(accelerator),
-        {
-            "train_micro_batch_size_per_gpu": model.BATCH,
-            "zero_optimization": {"stage": 2},
-            "zero_allow_untested_optimizer": True,
-        },
-    )
+    device = _device(accelerator)
     symbols = torch.randint(0, model.VOCABULARY, (model.BATCH, model.LENGTH + 1)).to(device)
     network, other = model.make().to(device), model.make()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
-    with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
-        dist.init_process_group(
-            accelerator.communication_backend_name(),
-            init_method=Path(folder, "meeting").as_uri(),
-            rank=0,
-            world_size=1,
-        )
-        engine, *_ = deepspeed.initialize(
-            model=other, optimizer=torch.optim.AdamW(other.parameters(), lr=1e-3), config=config
-        )
+    optimizer, another = (torch.optim.AdamW(one.parameters(), lr=1e-3) for one in (network, other))
+    launch.alone(accelerator)
+    config = {
+        "train_micro_batch_size_per_gpu": model.BATCH,
+        "zero_optimization": {"stage": 2},
+        "zero_allow_untested_optimizer": True,
+    }
+    engine, *_ = deepspeed.initialize(model=other, optimizer=another, config=config)
 
-        def plain() -> None:
-            network(symbols).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    def plain() -> None:
+        network(symbols).backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
-        def zero() -> None:
-            engine.backward(engine(symbols))
-            engine.step()
+    def zero() -> None:
+        engine.backward(engine(symbols))
+        engine.step()
 
-        found = _medians(accelerator, {"plain": plain, "zero": zero}, 3 * rounds)
-        dist.destroy_process_group()
-    size = "2 layers, width 32"
+    found = _medians(accelerator, {"plain": plain, "zero": zero}, 3 * rounds)
+    dist.destroy_process_group()
+    size, faster = "2 layers, width 32", found["plain"] / found["zero"]
     yield _row("training step, plain torch", size, found["plain"] * 1e3, "ms")
-    yield _row(
-        "training step, ZeRO 2",
-        size,
-        found["zero"] * 1e3,
-        "ms",
-        "plain torch",
-        found["plain"] / found["zero"],
-    )
+    yield _row("training step, ZeRO 2", size, found["zero"] * 1e3, "ms", "plain torch", faster)
 
 
 def _collectives(accelerator: Any, key: str, mode: str) -> Iterator[Measured]:

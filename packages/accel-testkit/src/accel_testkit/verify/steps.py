@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +65,9 @@ class Step:
             else:
                 old.unlink()
         began = time.monotonic()
-        process = _start(
-            self.command(key, mode, folder), {"DS_ACCELERATOR": key} if self.named else {}, folder
-        )
-        status = _wait(process, folder, limit, lambda: tick(self.far(folder)))
+        named = {"DS_ACCELERATOR": key} if self.named else {}
+        process = _start(self.command(key, mode, folder), named, folder)
+        status = _wait(process, folder, limit, lambda: tick(_far(folder)))
         row = Row(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
         try:
             left = dict(self.read(folder))
@@ -75,29 +75,25 @@ class Step:
             left = {"found": f"no result ({type(error).__name__})", "incomplete": True}
         row.found, row.failures = str(left.get("found", "")), left.get("failures", [])
         row.table = left.get("table", [])
-        wrong, incomplete = bool(row.failures), bool(left.get("incomplete"))
         if status is None:
             row.state, row.found = TIMED_OUT, f"no progress for {limit:.0f} s; {row.found}"
         elif status < 0:
             row.state, row.found = CRASHED, f"died by {_signal(-status)}; {row.found}"
-        elif incomplete:
+        elif left.get("incomplete"):
             row.state, row.found = CRASHED, f"ended with status {status}; {row.found}"
-        elif wrong:
+        elif row.failures:
             row.state = FAILED
         if row.state in (TIMED_OUT, CRASHED):
-            row.failures.append(
-                {
-                    "name": left.get("running") or self.title,
-                    "reason": f"{row.state} here\n{last_words(folder)}",
-                }
-            )
+            reason = f"{row.state} here\n{last_words(folder)}"
+            row.failures.append({"name": left.get("running") or self.title, "reason": reason})
         row.advice = self.advice if row.state != PASSED else ""
         return row
 
-    def far(self, folder: Path) -> str:
-        """Return how far a running step is."""
-        done = sum(1 for _ in _lines(folder / "results.jsonl")) // 2
-        return f"{done} checks" if done else "…"
+
+def _far(folder: Path) -> str:
+    """Return how far a running step is."""
+    done = sum(1 for _ in _lines(folder / "results.jsonl")) // 2
+    return f"{done} checks" if done else "…"
 
 
 def not_run(step: Step, why: str) -> Row:
@@ -158,12 +154,9 @@ def _suite(folder: Path) -> Mapping[str, Any]:
         else:
             rows[line["id"]] = line
             running = ""
-    count = {
-        state: sum(r["outcome"] == state for r in rows.values()) for state in ("passed", "failed", "skipped")
-    }
-    failures = [
-        {"name": r["id"], "reason": r["reason"][-_KEPT:]} for r in rows.values() if r["outcome"] == "failed"
-    ]
+    count = Counter(row["outcome"] for row in rows.values())
+    failed = [row for row in rows.values() if row["outcome"] == "failed"]
+    failures = [{"name": row["id"], "reason": row["reason"][-_KEPT:]} for row in failed]
     skipped = f", {count['skipped']} declared missing" if count["skipped"] else ""
     return {
         "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
@@ -219,22 +212,13 @@ STEPS = (
 
 
 def _start(command: Iterable[str], more: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        **more,
-        "PYTHONFAULTHANDLER": "1",
-        ANSWER: str((folder / "answer.json").absolute()),
-    }
+    own = {"PYTHONFAULTHANDLER": "1", ANSWER: str((folder / "answer.json").absolute())}
     # Appended, so that a file that is emptied begins again.
     with (folder / "stdout").open("ab") as out, (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
-        )
+            list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=log,
+            env={**os.environ, **more, **own}, start_new_session=True,
+        )  # fmt: skip
 
 
 def _wait(
