@@ -31,7 +31,7 @@ from torch.nn.modules import module as hooks
 from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from accel_core.data import from_data, to_data
 from accel_testkit.compare import draws
@@ -88,7 +88,7 @@ def start(text: str) -> None:
     """Begin to record in this process; forked children do not."""
     recorder = Recorder(from_data(Options, json.loads(text), "ACCEL_COMPARE"))
     recorder.install()
-    os.register_at_fork(after_in_child=recorder.stop)
+    os.register_at_fork(after_in_child=recorder.pause)
     atexit.register(recorder.close)
     # Processes of multiprocessing leave without running what atexit has.
     multiprocessing.util.Finalize(recorder, recorder.close, exitpriority=0)
@@ -143,12 +143,8 @@ class Recorder:
             self._drawn_again = True
             draws.on_cpu()
 
-    def stop(self) -> None:
-        """Record nothing more in this process."""
-        self._active = False
-
-    def pause(self, paused: bool) -> None:
-        """Record nothing until it goes on."""
+    def pause(self, paused: bool = True) -> None:
+        """Record nothing in this process until it goes on."""
         self._active = not paused
 
     def close(self) -> None:
@@ -165,8 +161,7 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """Whether an event of the present step is wanted, by code that is not the recorder's own."""
-        wanted = self._active and not self._busy and self._options.first <= self._step <= self._options.last
-        return wanted and self._is_open()
+        return self.active and self._options.first <= self._step <= self._options.last and self._is_open()
 
     @property
     def watches_operations(self) -> bool:
@@ -219,10 +214,10 @@ class Recorder:
                 self._writer = Writer(path, rank, world, _device(), self._options.limit)
             except OSError:
                 self._warn(f"{path} cannot be written: this process is not recorded")
-                self.stop()
+                self.pause()
         elif self._writer.full:
             self._warn(f"{self._options.limit} bytes are reached, or the disk is full: no more is recorded")
-            self.stop()
+            self.pause()
         return self._active
 
     # -------------------------------------------------------------------------------- events
@@ -271,7 +266,7 @@ class Recorder:
     # ------------------------------------------------------------------------------- modules
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
-        if not self._active or self._busy:
+        if not self.active:
             return
         if not self._open:
             self._begin(module)
@@ -306,12 +301,11 @@ class Recorder:
             self._parameters[id(parameter)] = (weakref.ref(parameter), path)
 
     def _leave(self, module: torch.nn.Module, inputs: Any, named: Any, results: Any) -> None:
-        if not self._active or self._busy or not self._open:
+        if not self.active or not self._open:
             return
         name, numbers, before = self._open.pop()
-        if not self.recording or results is None:  # None: it raised, as recomputation does to leave early
-            return
-        if not self._wanted(name):
+        # None: it raised, as recomputation does to leave early.
+        if not self.recording or results is None or not self._wanted(name):
             return
         # torch gives keyword inputs to this hook alone. ZeRO 3 has gathered the parameters now, and not yet in
         # `_enter`; buffers are written by the module.
@@ -447,7 +441,7 @@ class Recorder:
         phase, name = (BACKWARD if backward else FORWARD), str(function)
         if not self._wanted(where, name):
             return function(*args, **kwargs)
-        self._capture(phase, where, name, function, args, kwargs)
+        self._capture(phase, where, name, args, kwargs)
         written = [
             kwargs.get(argument.name, args[n] if n < len(args) else None)
             for n, argument in enumerate(function._schema.arguments)
@@ -459,18 +453,16 @@ class Recorder:
         self.event(phase, where, name, inputs, self.numbers([results, written]))
         return results
 
-    def _capture(self, phase: str, where: str, name: str, function: Any, args: Any, kwargs: Any) -> None:
-        wanted = self._options.capture
-        if wanted is None or (self._step, phase, where, name) != wanted[:4]:
+    def _capture(self, phase: str, where: str, name: str, args: Any, kwargs: Any) -> None:
+        wanted, same = self._options.capture, (self._step, phase, where, name)
+        if wanted is None or same != wanted[:4]:
             return
-        same = (self._step, phase, where, name)
         self._counts[same] = self._counts.get(same, -1) + 1
         if Key(*same, self._counts[same]) == wanted:
             with self._own_work():
                 rank = self._writer.rank if self._writer else 0
-                torch.save(
-                    (name, _on_cpu(args), _on_cpu(kwargs)), Path(self._options.folder, f"rank{rank}.pt")
-                )
+                inputs = (name, _on_cpu(args), _on_cpu(kwargs))
+                torch.save(inputs, Path(self._options.folder, f"rank{rank}.pt"))
 
 
 #: Argument that a collective writes without reading it, but for the root of a broadcast. "": all are read.
@@ -546,6 +538,4 @@ def _device() -> str:
 
 
 def _on_cpu(values: Any) -> Any:
-    from torch.utils._pytree import tree_map_only
-
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), values)
