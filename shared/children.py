@@ -109,6 +109,12 @@ class Children:
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
 
 
+def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, whatever that is; what it writes is text."""
+    options = {"capture_output": True, "text": True, "check": False, "timeout": 600} | options
+    return subprocess.run([str(word) for word in command], **options)
+
+
 def on_device(key: str, *arguments: object, devices: int | None = None, **variables: str) -> Ended:
     """Run Python with these arguments where such a device is simulated, or on the CPU; its failure is the test's."""
     import accel_sim

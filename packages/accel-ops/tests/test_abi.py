@@ -15,6 +15,7 @@ import torch
 
 from accel_core.errors import LibraryMismatch
 from accel_ops import abi, binding, kernels, library
+from shared.children import run
 
 
 def fields(structure: str, *names: str, between: str = " ") -> str:
@@ -64,11 +65,6 @@ CHANGES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
 }  # fmt: skip
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, check=True)
-
-
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Object files of all units but the description. No test calls their functions."""
@@ -78,9 +74,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         if unit.name != DESCRIPTION:
             made.append(folder / f"{unit.stem}.o")
             headers = [f"-I{folder}" for folder in source.folders]
-            run(
-                "c++", "-std=c++17", "-fPIC", "-O0", "-ffp-contract=off", *headers, "-c", unit, "-o", made[-1]
-            )
+            flags = ("-std=c++17", "-fPIC", "-O0", "-ffp-contract=off", *headers)
+            run("c++", *flags, "-c", unit, "-o", made[-1], check=True)
     return made
 
 
@@ -95,7 +90,8 @@ def link(objects: list[Path], tmp_path: Path) -> Callable[..., Path]:
             text = (csrc / name).read_text(encoding="utf-8")
             assert old in text, old
             (csrc / name).write_text(text.replace(old, new), encoding="utf-8")
-        run("c++", "-std=c++17", "-fPIC", "-shared", *flags, "-o", target, csrc / DESCRIPTION, *objects)
+        files = csrc / DESCRIPTION, *objects
+        run("c++", "-std=c++17", "-fPIC", "-shared", *flags, "-o", target, *files, check=True)
         return target
 
     return variant
@@ -155,7 +151,7 @@ def test_a_library_without_one_of_the_functions_is_refused(link: Callable[..., P
 )  # fmt: skip
 def test_a_library_without_our_functions_is_refused(text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "other.cpp").write_text(text)
-    run("c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", tmp_path / "other.cpp")
+    run("c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", tmp_path / "other.cpp", check=True)
     assert_refused(tmp_path / "other.so", found)
 
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input that a kernel does not support is refused with a reason; other input never gives a wrong result silently."""
 
-import subprocess
 import sys
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from accel_ops import kernels
 from accel_ops.errors import InvalidOption, InvalidTensors
 from accel_ops.op_builder import CPUAdamBuilder
+from shared.children import run
 
 ADAM: dict[str, Any] = {"step": 1, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
 
@@ -176,10 +176,7 @@ assert refused == 3, refused
 @pytest.mark.parametrize("form", ["meta", "fake", "freed"])
 def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
     """In a process of its own, which a tensor that is not refused crashes."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, form],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    ended = run(sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, form)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -202,7 +199,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_child_forked_after_threads_ran_can_step_too() -> None:
-    assert subprocess.run([sys.executable, "-c", _FORKED], timeout=120, check=False).returncode == 0
+    assert run(sys.executable, "-c", _FORKED, timeout=120).returncode == 0
 
 
 @pytest.mark.slow

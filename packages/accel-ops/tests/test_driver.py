@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from accel_ops import abi, binding, library
+from shared.children import run
 
 HERE = Path(__file__).parent / "driver"
 VECTORS = (HERE / "vectors.txt").read_text(encoding="utf-8")
@@ -54,7 +55,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("level", ["1", "3", "4"])
 def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: str) -> None:
-    ended = subprocess.run([driver, level], capture_output=True, text=True, check=False)
+    ended = run(driver, level)
     if ended.returncode == 2:
         pytest.skip(f"this machine is below x86-64-v{level}")
     assert ended.stdout == VECTORS
@@ -63,13 +64,12 @@ def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: st
 @pytest.mark.parametrize("cpu", ["qemu64", "Nehalem"], ids=["x86-64-v1", "x86-64-v2"])
 def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
     emulator = find_program("qemu-x86_64", "qemu-user")
-    ended = subprocess.run([emulator, "-cpu", cpu, driver], capture_output=True, text=True, check=False)
+    ended = run(emulator, "-cpu", cpu, driver)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
 
 
 def test_c_sees_the_interface_that_python_declares(driver: Path) -> None:
-    ended = subprocess.run([driver, "abi"], capture_output=True, text=True, check=True)
-    assert ended.stdout == abi.expected()
+    assert run(driver, "abi", check=True).stdout == abi.expected()
 
 
 def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: P
         )
     )
     program = build(tmp_path, header=csrc)
-    assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
+    assert run(program, "abi").returncode == 4
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +104,18 @@ def arm_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_aarch64_gives_the_same_bits_and_has_the_same_interface(
     arm_driver: Path, cpu: str, levels: dict[str, bool]
 ) -> None:
-    run = [find_program("qemu-aarch64", "qemu-user"), "-cpu", cpu, str(arm_driver)]
+    emulated = [find_program("qemu-aarch64", "qemu-user"), "-cpu", cpu, arm_driver]
     for arguments, output in (([], VECTORS), (["abi"], abi.expected())):
-        ended = subprocess.run([*run, *arguments], capture_output=True, text=True, check=False)
+        ended = run(*emulated, *arguments)
         assert (ended.returncode, ended.stdout) == (0, output)
     for level, is_there in levels.items():
-        ended = subprocess.run([*run, level], capture_output=True, text=True, check=False)
+        ended = run(*emulated, level)
         assert (ended.returncode, ended.stdout) == ((0, VECTORS) if is_there else (2, ""))
 
 
 def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver: Path) -> None:
-    listing = subprocess.run(
-        [find_program("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"), "-d", "-C", arm_driver],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    functions = re.split(r"\n\n", listing)
+    program = find_program("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu")
+    functions = run(program, "-d", "-C", arm_driver, check=True).stdout.split("\n\n")
     steps = [text for text in functions if "accel_ops::sve::" in text.partition("\n")[0]]
     vectors = [len(re.findall(r"\bz\d+\.[sd]\b", text)) for text in steps]
     assert len(steps) >= 15
@@ -143,8 +140,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_threads_that_share_an_engine_do_not_race(
     sanitized: Path, tmp_path: Path, engine: int, faults: int
 ) -> None:
-    command = [sanitized, tmp_path / "file", str(engine), str(faults)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ended = run(sanitized, tmp_path / "file", engine, faults)
     if ended.returncode == NO_ENGINE:
         pytest.skip("this process has no io_uring")
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -4,7 +4,6 @@
 
 import os
 import resource
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 from accel_ops import kernels, library
+from shared.children import run
 
 #: Program that loads without a library in the wheel, and prints the reason.
 _REASON = (
@@ -78,14 +78,7 @@ def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
     def child(**options: Any) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _REASON],
-            capture_output=True,
-            text=True,
-            check=True,
-            **options,
-        )
-        return done.stdout
+        return run(sys.executable, "-W", "ignore", "-c", _REASON, check=True, **options).stdout
 
     assert child(preexec_fn=limit_file_size).startswith("plain torch: accel_ops does not compile")
     assert child().startswith("compiled on this machine")

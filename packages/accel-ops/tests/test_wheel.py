@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from accel_ops import library
+from shared.children import run
 
 PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARY = "accel_ops/lib/libaccel_ops.so"
@@ -38,9 +39,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(folder: Path, out: Path, *options: str, **environment: str) -> Path:
     command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(out), str(folder)]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    done = run(*command, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = out.iterdir()
     return file
@@ -76,9 +75,7 @@ def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_
             "PYTHONPATH": str(tmp_path / "site"),
             "ACCEL_CACHE_DIR": str(tmp_path / "cache"),
         }
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-        )
+        done = run(sys.executable, "-c", program, env=environment, check=True)
         where, reason = done.stdout.splitlines()
         assert where.startswith(str(tmp_path))
         assert reason.startswith("built library of the wheel" if own_library else "compiled on this machine")
@@ -95,9 +92,7 @@ def test_the_library_has_no_symbol_of_torch_python_libstdcxx_or_a_newer_glibc(
     else:
         wheel = request.getfixturevalue("wheel")
     target = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
-    listed = subprocess.run(
-        [f"{prefix}nm", "-D", "--undefined-only", target], capture_output=True, text=True, check=True
-    )
+    listed = run(f"{prefix}nm", "-D", "--undefined-only", target, check=True)
     symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
     assert symbols
     versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]

@@ -3,7 +3,6 @@
 """ZenFlow's overlapped step: the process that takes it, and what the training sees of it."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from accel_core.errors import FunctionNotImplemented
 from accel_ops import kernels, zenflow
 from accel_ops.errors import InvalidOption, OverlappedStepFailed, UnknownOptimizer
 from accel_ops.op_builder import CPUAdamBuilder
+from shared.children import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not run: Linux, whose semaphores it uses")
 _OPTIONS = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.01}
@@ -199,9 +199,7 @@ os._exit(1)
 
 
 def test_a_worker_ends_with_the_process_that_started_it() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _STARTS_A_WORKER], stdout=subprocess.PIPE, text=True, check=False
-    )
+    ended = run(sys.executable, "-c", _STARTS_A_WORKER)
     assert ended.returncode == 1
     deadline = time.monotonic() + PATIENCE
     while os.path.exists(f"/proc/{ended.stdout.strip()}"):

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from shared.children import run
+
 PACKAGE = Path(__file__).parents[1]
 SHARED = PACKAGE.parents[1] / "shared"
+SIM = (sys.executable, "-m", "accel_core.cli", "sim", "npu", "--")
 
 
 def build(source: Path, out: Path, target: str, **variables: str) -> Path:
@@ -36,11 +39,8 @@ def test_wheel_from_the_sdist_has_its_data_and_makes_a_device(tmp_path: Path) ->
             packed = tmp_path / "site/accel_sim/data" / path.relative_to(SHARED)
             assert packed.read_bytes() == path.read_bytes(), path
     program = "import torch_npu, accel_sim; print(accel_sim.__file__, torch_npu.npu.device_count())"
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = run(*SIM, sys.executable, "-c", program, env=environment, check=True)
     assert done.stdout.split() == [str(tmp_path / "site/accel_sim/__init__.py"), "2"]
 
 
@@ -56,11 +56,11 @@ def test_wheel_with_libraries_needs_no_compiler_and_is_for_this_python(tmp_path:
     own = {"PYTHONPATH": "site", "ACCEL_CACHE_DIR": "cache"}
     environment = {**os.environ, "CXX": "no-compiler", **{key: str(tmp_path / own[key]) for key in own}}
     program = "import torch, torch_npu; print(torch.ones(3, device='npu').sum().item())"
-    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    command = [*SIM, sys.executable, "-c", program]
+    done = run(*command, env=environment)
     assert done.stdout.split() == ["3.0"], done.stderr
     # One of another build of torch does not load: it is as if there were none.
     (library,) = (tmp_path / "site").rglob("*.so")
     library.write_bytes(b"not a library")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = run(*command, env=environment)
     assert "no C++ compiler 'no-compiler' on PATH" in done.stderr

@@ -46,11 +46,7 @@ def test_without_io_uring_threads_serve_and_say_why(run_program: Run, tmp_path: 
     ended = run_program(
         _NO_URING
         + """
-import sys, torch
 from accel_core.errors import InvalidEnvironment
-from accel_ops.io.engines import open_engine
-from accel_ops.io.engines import EngineOptions
-from accel_ops.io.session import Session
 session = Session(EngineOptions())
 data = torch.arange(1_000_000)
 session.submit(data, sys.argv[1], write=True).wait()
@@ -197,9 +193,6 @@ def test_transfers_in_flight_are_completed_at_exit(
 ) -> None:
     ended = run_program(
         f"""
-        import sys, torch
-        from accel_ops.io.engines import EngineOptions
-        from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=65536, depth=2))
         for number in range(4):
             session.submit(torch.full((500_000,), number), sys.argv[1] + str(number), write=True)
@@ -219,9 +212,6 @@ def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(
 ) -> None:
     ended = run_program(
         """
-        import os, sys, torch
-        from accel_ops.io.engines import EngineOptions
-        from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=4096), "uring")
         session.submit(torch.zeros(10_000), sys.argv[1], write=True).wait()
         rings = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2

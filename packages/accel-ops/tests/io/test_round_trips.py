@@ -20,6 +20,7 @@ from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
 from accel_ops.pinned_memory import MEMORY
+from shared.children import run
 
 _EDGES = (0, 1, 511, 512, 513, 4095, 4096, 4097, 16383, 16384, 16385, 65536, 1 << 20, (1 << 20) + 1)
 
@@ -218,9 +219,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         pytest.skip("not run: mounting a file system needs root")
     target = tmp_path / "mounted"
     target.mkdir()
-    done = subprocess.run(
-        mount_command(request.param, tmp_path, target), capture_output=True, text=True, check=False
-    )
+    done = run(*mount_command(request.param, tmp_path, target))
     if done.returncode:
         pytest.skip(f"not run: {request.param} cannot be mounted here: {done.stderr.strip()}")
     yield target

@@ -143,17 +143,21 @@ def test_a_temporary_file_that_others_can_have_opened_is_not_used_again(folder: 
     assert os.listdir(folder) == ["file"]
 
 
-def test_what_gets_the_temporary_name_meanwhile_is_not_written_to(folder: Path) -> None:
+@pytest.mark.parametrize("how", ["a file", "a link"])
+def test_what_gets_the_temporary_name_meanwhile_is_not_written_to_and_replaces_nothing(
+    folder: Path, how: str
+) -> None:
     (folder / "target").write_text("kept")
+    (folder / "file").write_text("former")
     with Replacement(folder / "file") as new:
         os.unlink(new.name)
-        os.symlink("target", new.name)
+        lay(Path(new.name), how)
         with state._opened(new.fd, write=True) as (file, _):
             file.write(torch.zeros(100))
         with pytest.raises(FileNotFoundError, match="removed"):
             new.replace()
     assert (folder / "target").read_text() == "kept"
-    assert not (folder / "file").exists()
+    assert (folder / "file").read_text() == "former"
 
 
 def test_the_temporary_file_is_transferred_as_one_with_a_name_is(folder: Path) -> None:

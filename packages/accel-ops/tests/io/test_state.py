@@ -16,7 +16,6 @@ import torch
 from accel_ops import io
 from accel_ops.errors import InvalidFile, InvalidTensors
 from accel_ops.io import session as sessions
-from accel_ops.io.files import Replacement
 
 from .conftest import Run, storm
 
@@ -349,14 +348,3 @@ def test_an_exception_of_the_progress_function_ends_the_save(
         io.save({str(name): torch.zeros(1_000_000) for name in range(9)}, tmp_path / "file", progress=stop)
     assert os.listdir(tmp_path) == ["file"]
     assert torch.equal(io.load(tmp_path / "file")["a"], torch.ones(3))
-
-
-def test_a_temporary_file_that_is_removed_meanwhile_replaces_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("former")
-    with Replacement(path) as new:
-        os.unlink(new.name)
-        Path(new.name).write_text("another's")
-        with pytest.raises(FileNotFoundError, match="removed"):
-            new.replace()
-    assert path.read_text() == "former"
