@@ -7,6 +7,8 @@ import mmap
 import os
 import random
 import resource
+import signal
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +97,31 @@ def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> No
     assert memory.is_locked(tensor)
     assert in_a_child(lambda: memory.owns(tensor) and not memory.is_locked(tensor))
     assert memory.is_locked(tensor)
+
+
+def test_a_child_allocates_that_was_forked_while_another_thread_did() -> None:
+    memory, locked, forked = pinned_memory.MEMORY, threading.Event(), threading.Event()
+
+    def allocate() -> None:
+        with memory._lock:
+            memory._starts.insert(0, 1)  # a block whose other records are still to come
+            locked.set()
+            forked.wait(60)
+            memory._starts.remove(1)
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    assert locked.wait(60)
+
+    def allocates() -> bool:
+        signal.alarm(60)  # ends the child where it hangs
+        return memory.owns(memory.allocate(9, torch.uint8)) and 1 not in memory._starts
+
+    try:
+        assert in_a_child(allocates)
+    finally:
+        forked.set()
+        thread.join()
 
 
 def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:

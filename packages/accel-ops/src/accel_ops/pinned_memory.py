@@ -121,10 +121,17 @@ class LockedMemory:
             self._slab = slab
             return slab.memory, slab.take(length) or 0, True
 
-    def forget_locks(self) -> None:
-        """In a child of a fork, which inherits the pages but not their locks."""
+    def after_fork_in_child(self) -> None:
+        """In a child of a fork, which inherits the pages, but neither their locks nor the parent's other threads.
+
+        Such a thread may have held our lock, and have recorded a half of its block.
+        """
+        self._lock = threading.RLock()
         self._locked.clear()
         self._slab = None
+        self._bounds = {start: end for start, end in self._bounds.items() if start in self._blocks}
+        self._blocks = {start: block for start, block in self._blocks.items() if start in self._bounds}
+        self._starts = sorted(self._bounds)
 
     def free(self, address: int) -> bool:
         """Unlock the block at this address and return its memory; False where none begins there.
@@ -175,7 +182,7 @@ class LockedMemory:
 #: All page-locked memory of this process.
 MEMORY = LockedMemory()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=MEMORY.forget_locks)
+    os.register_at_fork(after_in_child=MEMORY.after_fork_in_child)
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:

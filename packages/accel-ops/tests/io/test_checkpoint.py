@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
+from accel_ops.io.session import File
+from accel_ops.pinned_memory import MEMORY
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("each_engine")]
 
@@ -213,6 +216,23 @@ def test_a_metadata_file_that_cannot_be_written_leaves_the_former_checkpoint(
         dcp.save(state(1), storage_writer=CheckpointWriter(tmp_path))
     assert set(os.listdir(tmp_path)) == before
     assert_same(loaded(tmp_path, saved), saved)
+
+
+def test_a_save_that_fails_keeps_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before, tensor = len(MEMORY._blocks), torch.ones(5_000_000)
+    kept = weakref.ref(tensor)
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(File, "submit_write", full)
+    with pytest.raises(CheckpointException, match="full"):
+        dcp.save({"tensor": tensor}, storage_writer=CheckpointWriter(tmp_path))
+    del tensor
+    gc.collect()
+    assert kept() is None
+    assert len(MEMORY._blocks) == before
 
 
 def test_an_error_of_a_thread_of_the_writer_reaches_the_caller(

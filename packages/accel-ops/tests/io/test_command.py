@@ -69,6 +69,20 @@ def test_bench_prints_json_and_draws(
     assert os.listdir(measured) == []
 
 
+def test_bench_refuses_a_plot_that_cannot_be_written_before_it_measures(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measurement, "scratch_file", None)  # which measuring needs
+    with pytest.raises(FileNotFoundError):
+        main(["io", "bench", str(measured), *_SMALL, "--plot", str(measured / "none" / "plot.svg")])
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf", "-1"])
+def test_tune_refuses_a_time_without_an_end(measured: Path, seconds: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["io", "tune", str(measured), "--seconds", seconds])
+
+
 @pytest.fixture
 def section(
     measured: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -8,21 +8,30 @@ import os
 import random
 import shutil
 import subprocess
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from accel_ops import io
 from accel_ops.errors import TransferFailed
+from accel_ops.io import session as sessions
+from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
+from accel_ops.io.files import open_file
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
 from accel_ops.pinned_memory import MEMORY
 from shared.children import run
 
 _EDGES = (0, 1, 511, 512, 513, 4095, 4096, 4097, 16383, 16384, 16385, 65536, 1 << 20, (1 << 20) + 1)
+
+
+class Memory(bytearray):
+    """Memory of a tensor; there can be weak references to it."""
 
 
 def drawn_size(draw: random.Random, most: int) -> int:
@@ -133,14 +142,14 @@ def test_writes_in_flight_may_adjoin_at_any_byte(engine: str, tmp_path: Path) ->
     # With direct I/O of half a page beside a buffered write of the other half, the kernel reports EIO, or loses one.
     session, path = Session(EngineOptions(), engine), tmp_path / "file"
     parts = [torch.full((4 * size,), size % 251, dtype=torch.uint8) for size in range(1, 1000)]
-    transfers: list[Transfer | DeviceTransfer] = []
+    started: list[Transfer | DeviceTransfer] = []
     with path.open("wb") as file:
         for position, part in enumerate(parts):
             offset = sum(each.nbytes for each in parts[:position])
-            transfers.append(session.submit(part, path, write=True, offset=offset))
-            if len(transfers) == 32:
-                transfers.pop(0).wait()
-        for transfer in transfers:
+            started.append(session.submit(part, path, write=True, offset=offset))
+            if len(started) == 32:
+                started.pop(0).wait()
+        for transfer in started:
             transfer.wait()
         os.fsync(file.fileno())
     assert path.read_bytes() == torch.cat(parts).numpy().tobytes()
@@ -261,6 +270,46 @@ def test_futures_are_done_with_all_bytes(file: io.File) -> None:
     assert future.wait()
     assert (future.result(), future.result(timeout=1)) == (data.nbytes, data.nbytes)
     assert torch.equal(into, data)
+
+
+def test_writes_that_nobody_awaits_are_not_kept_once_they_have_ended(file: io.File) -> None:
+    for number in range(50):
+        transfer = file.submit_write(torch.ones(1000), number)._transfer
+        assert isinstance(transfer, Transfer)
+        assert transfer._engine is not None
+        assert transfer._engine.wait(transfer._number, 60_000) is not None
+    assert len(transfers.such_as(lambda each: each.uses(transfer._engine))) == 1
+
+
+def test_a_device_s_transfer_that_fails_keeps_no_tensor(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"short")
+    memory = Memory(100_000)
+    tensor, kept = torch.frombuffer(memory, dtype=torch.uint8), weakref.ref(memory)
+    opened = open_file(tmp_path / "file", write=False, size=tensor.nbytes, native=False)
+    transfer = DeviceTransfer(session, tensor, opened, write=False, offset=0, durability=Durability.NONE)
+    del tensor, memory
+    with pytest.raises(TransferFailed):
+        transfer.wait()
+    assert kept() is None
+
+
+def test_the_limit_at_exit_is_one_for_all_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, limits = 0.0, []
+
+    class Stuck:
+        file = SimpleNamespace(name="file")
+
+        def ended(self, timeout: float) -> bool:
+            nonlocal now
+            now += timeout
+            limits.append(timeout)
+            return False
+
+    monkeypatch.setattr(transfers, "such_as", lambda condition: [Stuck(), Stuck(), Stuck()])
+    monkeypatch.setattr(sessions, "time", SimpleNamespace(monotonic=lambda: now))
+    with pytest.warns(RuntimeWarning, match="incomplete"):
+        sessions._at_exit()
+    assert limits == [30, 0, 0]
 
 
 def test_futures_can_be_awaited(file: io.File) -> None:

@@ -348,3 +348,22 @@ def test_an_exception_of_the_progress_function_ends_the_save(
         io.save({str(name): torch.zeros(1_000_000) for name in range(9)}, tmp_path / "file", progress=stop)
     assert os.listdir(tmp_path) == ["file"]
     assert torch.equal(io.load(tmp_path / "file")["a"], torch.ones(3))
+
+
+def test_a_folder_that_cannot_be_synchronized_keeps_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io.save({"a": torch.ones(3)}, tmp_path / "file")
+    open_ = os.open
+
+    def refuse_folders(path: Any, flags: int, *mode: int) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return open_(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    with pytest.raises(PermissionError):
+        io.save({"a": torch.zeros(3)}, tmp_path / "file")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["file"]
+    assert torch.equal(io.load(tmp_path / "file")["a"], torch.ones(3))

@@ -266,8 +266,10 @@ def test_files_that_cannot_be_transferred_are_refused_without_leaking(
     with pytest.raises(OSError) as caught:
         session.submit(data, "/dev/null", write=True)
     assert caught.value.errno == errno.ESPIPE
-    with pytest.raises(ValueError, match="negative"):
-        session.submit(data, tmp_path / "file", write=True, offset=-1)
+    for offset in (-1, 2**63 - data.nbytes, 2**63, 2**64 + 5):
+        for call in (session.submit, session.run):
+            with pytest.raises(ValueError, match="file_offset"):
+                call(data, tmp_path / "file", write=False, offset=offset)
     assert descriptors() == before
 
 

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument("--plot", type=Path, metavar="FILE", help="write the table as an SVG image too")
     tune = actions.add_parser("tune", help="print the `aio` section for DeepSpeed's configuration, as JSON")
     tune.add_argument("path", type=Path, help="the folder of `nvme_path`")
-    tune.add_argument("--seconds", type=float, default=30.0, help="for measurements, at most 50 (default 30)")
+    tune.add_argument(
+        "--seconds", type=_seconds, default=30.0, help="for measurements, at most 50 (default 30)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,6 +64,13 @@ def _size(text: str) -> int:
     if size < 4096 or size % 4096:
         raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 4096 bytes, as 1M or 256K")
     return size
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
 
 
 def _natural(text: str) -> int:

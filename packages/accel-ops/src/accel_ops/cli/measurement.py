@@ -248,6 +248,8 @@ class Row:
 def measured(plan: Plan, as_json: bool, plot: Path | None) -> str:
     """Measure, and return the table or JSON. Raises UnsuitableFolder, OSError."""
     check_folder(plan.path, plan.size)
+    if plot is not None:
+        plot.touch()  # what cannot be written is found out before minutes of measuring
     with Progress() as progress, scratch_file(plan.path) as fd:
         progress.show(0, "making the file to be measured")
         rows = _rows(plan, Measurement(fd, plan.size), progress)

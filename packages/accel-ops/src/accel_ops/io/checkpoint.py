@@ -219,6 +219,9 @@ class _Files(FileSystem):
                 yield written
         except BaseException as error:
             self.failures.append((written and written.failure) or error)
+            if written is not None and written.failure is not None:
+                # Its traceback leads to torch's own writer, in C++, which has the stream: nothing would free the two.
+                written.failure = OSError(written.failure.errno, "an earlier write to the stream failed")
             raise
 
     def rm_file(self, path: str | os.PathLike[str]) -> None:
@@ -302,10 +305,10 @@ class CheckpointWriter(FileSystemWriter):
             written = super().write_data(plan, planner)
         except Exception:
             if self._files.failures:
-                raise self._files.failures[0] from None
+                raise self._files.failures.pop(0) from None
             raise
         if self._files.failures:  # of a thread
-            raise self._files.failures[0]
+            raise self._files.failures.pop(0)
         synchronize_folder(str(self._folder()))
         return written
 

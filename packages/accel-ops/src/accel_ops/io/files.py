@@ -14,6 +14,7 @@ import fcntl
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
@@ -207,9 +208,10 @@ class Replacement:
             raise FileNotFoundError(
                 errno.ENOENT, "removed by another process while it was written", self.name
             )
-        os.replace(self.name, self._path)
-        self._replaced = True
-        synchronize_folder(os.path.dirname(self._path))
+        # Opened first: where that is refused, the former file stays.
+        with _synchronized_after(os.path.dirname(self._path)):
+            os.replace(self.name, self._path)
+            self._replaced = True
 
     def _claim(self) -> tuple[str, int]:
         folder, name = os.path.split(self._path)
@@ -298,8 +300,16 @@ def _is(path: str, fd: int) -> bool:
 
 def synchronize_folder(path: str) -> None:
     """Have the device store the names in a folder."""
+    with _synchronized_after(path):
+        pass
+
+
+@contextlib.contextmanager
+def _synchronized_after(path: str) -> Iterator[None]:
+    """Have the device store the names in a folder at the end of a `with` statement."""
     folder = os.open(path or os.curdir, os.O_RDONLY)
     try:
+        yield
         os.fsync(folder)
     finally:
         os.close(folder)

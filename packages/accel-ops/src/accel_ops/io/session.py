@@ -18,6 +18,7 @@ import errno
 import os
 import threading
 import time
+import traceback
 import warnings
 import weakref
 from collections import deque
@@ -25,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -51,6 +52,8 @@ _CHUNK = 4 << 20
 _CHUNKS = 4
 #: Milliseconds for transfers in flight, before a fork and at exit.
 _DRAIN = 30_000
+#: The last offset in a file.
+_LAST = 2**63 - 1
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -136,8 +139,8 @@ class Session:
             closing()
 
     def _opened(self, tensor: torch.Tensor, name: Name, write: bool, offset: int) -> OpenFile:
-        if offset < 0:
-            raise ValueError(f"file_offset must not be negative: {offset}")
+        if not 0 <= offset <= _LAST - tensor.nbytes:
+            raise ValueError(f"file_offset must be from 0 to 2**63 - 1 less the tensor's bytes: {offset}")
         return open_file(name, write=write, size=tensor.nbytes, native=self._native())
 
     def _native(self) -> bool:
@@ -176,9 +179,10 @@ def _close(engine: Engine) -> None:
 
 def _before_fork() -> None:
     transfers.hold()
+    until = time.monotonic() + _DRAIN / 1000
     for session in list(_SESSIONS):
         if session._engine is not None:
-            session._engine.pause(_DRAIN)
+            session._engine.pause(max(0, int(1000 * (until - time.monotonic()))))
 
 
 def _after_fork_in_parent() -> None:
@@ -196,7 +200,10 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     left = transfers.such_as(lambda transfer: True)
-    missing = [transfer.file.name for transfer in left if not transfer.ended(_DRAIN / 1000)]
+    until = time.monotonic() + _DRAIN / 1000
+    missing = [
+        transfer.file.name for transfer in left if not transfer.ended(max(0.0, until - time.monotonic()))
+    ]
     if missing:
         warnings.warn(
             f"the process ends during transfers to or from {', '.join(sorted(set(missing)))}: "
@@ -231,6 +238,14 @@ class DeviceThread:
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
+
+
+class _InFlight(NamedTuple):
+    """A transfer with a chunk, and the part of the tensor that it is read for."""
+
+    transfer: Transfer
+    chunk: torch.Tensor
+    into: torch.Tensor | None = None
 
 
 class DeviceTransfer:
@@ -285,13 +300,19 @@ class DeviceTransfer:
             if self._write:
                 synchronize(self.file, self._durability)
             return self._size
+        except BaseException as error:
+            traceback.clear_frames(
+                error.__traceback__
+            )  # the future keeps the error, and so the tensors there
+            raise
         finally:
             self.file.close()
+            del self._tensor
 
     def _write_chunks(self) -> None:
         tensor = self._tensor.resolve_conj().resolve_neg()
         flat = tensor.contiguous().view(-1)
-        in_flight: deque[tuple[Transfer, torch.Tensor]] = deque()
+        in_flight: deque[_InFlight] = deque()
         free = self._chunks()
         try:
             for begin, end in self._parts(flat):
@@ -300,7 +321,7 @@ class DeviceTransfer:
                 chunk = free.pop()
                 part = chunk[: (end - begin) * flat.element_size()].view(flat.dtype)
                 part.copy_(flat[begin:end])
-                in_flight.append((self._started(part, begin * flat.element_size()), chunk))
+                in_flight.append(_InFlight(self._started(part, begin * flat.element_size()), chunk))
             while in_flight:
                 self._joined(in_flight)
         finally:
@@ -311,26 +332,17 @@ class DeviceTransfer:
         plain = is_plain(tensor)
         target = tensor if plain else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         flat = target.view(-1)
-        in_flight: deque[tuple[Transfer, torch.Tensor]] = deque()
-        positions: deque[tuple[int, int]] = deque()
+        in_flight: deque[_InFlight] = deque()
         free = self._chunks()
-
-        def deliver() -> None:
-            begin, end = positions.popleft()
-            chunk = self._joined(in_flight)
-            flat[begin:end].copy_(chunk[: (end - begin) * flat.element_size()].view(flat.dtype))
-            free.append(chunk)
-
         try:
             for begin, end in self._parts(flat):
                 if not free:
-                    deliver()
-                chunk = free.pop()
-                part = chunk[: (end - begin) * flat.element_size()].view(flat.dtype)
-                in_flight.append((self._started(part, begin * flat.element_size()), chunk))
-                positions.append((begin, end))
+                    free.append(self._joined(in_flight))
+                chunk, into = free.pop(), flat[begin:end]
+                part = chunk[: into.nbytes].view(flat.dtype)
+                in_flight.append(_InFlight(self._started(part, begin * flat.element_size()), chunk, into))
             while in_flight:
-                deliver()
+                self._joined(in_flight)
         finally:
             _abandon(in_flight)
         if not plain:
@@ -361,13 +373,16 @@ class DeviceTransfer:
             shared, HostMemory(part), self._write, self._offset + position, Durability.NONE
         )
 
-    def _joined(self, in_flight: deque[tuple[Transfer, torch.Tensor]]) -> torch.Tensor:
-        transfer, chunk = in_flight.popleft()
+    def _joined(self, in_flight: deque[_InFlight]) -> torch.Tensor:
+        """Await the oldest transfer, and copy what it has read to the tensor; returns its chunk."""
+        transfer, chunk, into = in_flight.popleft()
         try:
             self._done += transfer.wait()
         except TransferFailed as error:
             error.done += self._done
             raise
+        if into is not None:
+            into.copy_(chunk[: into.nbytes].view(into.dtype))
         return chunk
 
     def _cancellation(self) -> TransferFailed:
@@ -375,9 +390,9 @@ class DeviceTransfer:
         return failed(self.file.name, self._write, self._size, self._offset, result)
 
 
-def _abandon(in_flight: deque[tuple[Transfer, torch.Tensor]]) -> None:
+def _abandon(in_flight: deque[_InFlight]) -> None:
     """After an error: the chunks may be used again once nothing is in flight."""
-    for transfer, _ in in_flight:
+    for transfer, *_ in in_flight:
         transfer.ended(None)
         transfer.file.close()
 

@@ -153,22 +153,38 @@ def differs(name: str, offset: int, size: int) -> TransferFailed:
     )
 
 
-_transfers: set[Transfer] = set()
+#: In the order of their starts.
+_transfers: dict[Transfer, None] = {}
 _lock = threading.RLock()
 
 
 @contextmanager
 def _starting(transfer: Transfer) -> Iterator[None]:
     """Add a transfer that is started within; no fork() happens meanwhile."""
+    _remove_ended()
     with _lock:
         yield
-        _transfers.add(transfer)
+        _transfers[transfer] = None
+
+
+def _remove_ended() -> None:
+    """Remove two transfers that have ended, if nobody has awaited them: the oldest; those in flight go to the end.
+
+    So what a program starts and drops is not kept until it closes the file.
+    """
+    for _ in range(2):
+        with _lock:
+            oldest = next(iter(_transfers), None)
+            if oldest is None:
+                return
+            _transfers[oldest] = _transfers.pop(oldest)
+        oldest.ended(0)
 
 
 def _has_ended(transfer: Transfer) -> None:
     """Remove a transfer."""
     with _lock:
-        _transfers.discard(transfer)
+        _transfers.pop(transfer, None)
 
 
 def such_as(condition: Callable[[Transfer], bool]) -> list[Transfer]:
