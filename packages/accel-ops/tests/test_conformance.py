@@ -250,3 +250,20 @@ def test_a_function_that_is_missing_is_told_with_those_there_are() -> None:
     assert "gated_activation, " in str(caught.value)
     assert not hasattr(CoreFunctions(), "preprocess_weight")
     assert not hasattr(QuantizerBuilder().load(), "swizzle_dequant")
+
+
+@pytest.mark.parametrize(("batch", "dtype"), [(1, torch.float32), (2, torch.bfloat16)])
+def test_tokens_of_other_sequences_do_not_follow_in_a_cache(batch: int, dtype: torch.dtype) -> None:
+    op = TransformerFunctions()
+
+    def attend(batch: int, tokens: int, dtype: torch.dtype, prompt: bool) -> None:
+        rows = torch.ones(batch, tokens, 3 * 8, dtype=dtype)
+        op.softmax_context(
+            rows, NONE, 0, False, False, 2, 2, 0.5, True, False, 0, True, 0, 1, NONE, 1e4, prompt
+        )
+
+    attend(2, 4, torch.float32, True)
+    with pytest.raises(InvalidOpArgument, match="4 tokens of"):
+        attend(batch, 1, dtype, False)
+    attend(batch, 4, dtype, True)
+    attend(batch, 1, dtype, False)

@@ -412,7 +412,7 @@ def test_a_fused_step_is_scaling_step_and_copy(
 
     def copied(begin: int, end: int) -> None:
         bounds.append((begin, end))
-        assert torch.equal(copy[begin:end], ours[begin:end].to(dtype))  # it is told once it is there
+        assert torch.equal(copy[begin:end], ours[begin:end].to(dtype))  # it is reported once it is there
 
     step = op.fused(grad_factor=factor, copy=copy, copied=copied if pieces else None)
     _steps(step, kind, ours, grad, our_states)

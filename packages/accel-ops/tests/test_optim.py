@@ -66,6 +66,7 @@ def test_parameters_keep_their_states_whatever_the_order_of_their_first_steps(
     [
         (optim.AdamW, torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
         (optim.AdamW, torch.optim.AdamW, {"lr": 1e-2, "maximize": True}),
+        (optim.AdamW, torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": False}),
         (
             optim.Adagrad,
             torch.optim.Adagrad,
@@ -77,7 +78,9 @@ def test_a_hundred_steps_track_torch_in_float64(ours: Any, torchs: Any, options:
     torch.manual_seed(0)
     mine = [torch.nn.Parameter(torch.randn(5, 7)), torch.nn.Parameter(torch.randn(3))]
     exact = [torch.nn.Parameter(parameter.detach().double()) for parameter in mine]
-    one, other = ours(mine, **options), torchs(exact, **options)
+    own = {name: options[name] for name in options if name == "decoupled_weight_decay"}  # of a group alone
+    options = {name: options[name] for name in options if name not in own}
+    one, other = ours([{"params": mine, **own}], **options), torchs([{"params": exact, **own}], **options)
     for _ in range(100):
         for parameter, twin in zip(mine, exact, strict=True):
             parameter.grad = torch.randn_like(parameter)

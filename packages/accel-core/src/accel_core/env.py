@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every environment variable that this project reads, in one place.
 
-`accel env` and the documentation are printed from `VARIABLES`; no other module reads `os.environ` for
-a variable of ours.
+`accel env` and the documentation are printed from `VARIABLES`. Core reads them here, but for
+`accel_core.activate`, which is loaded with every torch; `accel_ops.io.engines` reads ACCEL_IO_ENGINE itself.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ CACHE_DIR = Variable(
 SPEEDUPS = Variable(
     "ACCEL_SPEEDUPS",
     "1",
-    "0: no method of DeepSpeed is replaced for speed; a comma-separated list: not those that it names.",
+    "0: no method that docs/offload.md lists is replaced; a comma-separated list: not those that it names.",
 )
 
 IO_ENGINE = Variable(

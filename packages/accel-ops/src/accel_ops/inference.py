@@ -253,6 +253,14 @@ class KVCache:
             if old.shape[2] >= end:
                 return old
             capacity = 2 * end
+        elif old is not None and self.length:
+            before, now = (f"{tuple(rows.shape)} {rows.dtype}" for rows in (old[0, :, 0], new[:, 0]))
+            raise InvalidOpArgument(
+                what="these keys and values cannot follow in the key-value cache",
+                found=f"{now} after {self.length} tokens of {before}",
+                expected="keys and values of the prompt's (batch, heads, width) and type",
+                do="begin the other sequences with a prompt (is_prompt=True), or call reset_cache()",
+            )
         else:
             old, capacity = None, end
         self._rows = new.new_empty((2, new.shape[0], capacity, *new.shape[2:]))

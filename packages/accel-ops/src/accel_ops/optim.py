@@ -266,21 +266,24 @@ class AdamW(HostOptimizer, torch.optim.AdamW):
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
+            decoupled = bool(group.get("decoupled_weight_decay", True))
             for same_step in group_by_step(self, group, _new_states):
-                _adam_step(same_step, options, grad_sign(group))
+                _adam_step(same_step, options, decoupled, grad_sign(group))
 
 
-def _adam_step(same_step: StepGroup, options: tuple[float, float, float, float, float], sign: float) -> None:
+def _adam_step(
+    same_step: StepGroup, options: tuple[float, float, float, float, float], decoupled: bool, sign: float
+) -> None:
     number, params, grads, states = same_step
     first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
     if len(params) == 1 and kernels.adam_single_tensor(
-        params[0], grads[0], first[0], second[0], number, *options, True, True, sign
+        params[0], grads[0], first[0], second[0], number, *options, decoupled, True, sign
     ):
         return
     lr, beta1, beta2, eps, weight_decay = options
     kernels.adam(
         params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
-        weight_decay=weight_decay, grad_factor=sign,
+        weight_decay=weight_decay, decoupled=decoupled, grad_factor=sign,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from accel_core import env
 from accel_core.vendor import deepspeed_folder
-from accel_ops.offload import patches
+from accel_ops.offload import fast_writer, patches
 from accel_ops.offload.patches import Speedup, Status
 
 _log = logging.getLogger("accel_core")
@@ -121,14 +121,16 @@ SPEEDUPS = (
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
     ),
 )  # fmt: skip
+#: What ACCEL_SPEEDUPS names.
+_ALL = (*SPEEDUPS, *fast_writer.CHANGES)
 #: The modules that have replaced methods.
 MODULES = tuple(dict.fromkeys(speedup.module for speedup in SPEEDUPS))
 
 
 def join(module: ModuleType) -> None:
     """Import hook of `MODULES`: replace what is on. Never raises; a failure leaves stock DeepSpeed."""
-    for name in patches.unknown_names(SPEEDUPS):
-        known = ", ".join(dict.fromkeys(speedup.name for speedup in SPEEDUPS))
+    for name in patches.unknown_names(_ALL):
+        known = ", ".join(dict.fromkeys(speedup.name for speedup in _ALL))
         _log.warning("%s names no speed-up %r; there are %s", env.SPEEDUPS.name, name, known)
     try:
         apply(module)
@@ -151,7 +153,7 @@ def restore(module: ModuleType) -> None:
 def examined() -> list[Status]:
     """Return what a process that imports deepspeed would replace, from DeepSpeed's files. Imports nothing of it."""
     folder = deepspeed_folder()
-    return _in_order(SPEEDUPS, lambda speedup: patches.examine(speedup, folder))
+    return _in_order(_ALL, lambda speedup: patches.examine(speedup, folder))
 
 
 def _in_order(speedups: Sequence[Speedup], run: Callable[[Speedup], Status]) -> list[Status]:
