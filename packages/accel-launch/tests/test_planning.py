@@ -230,9 +230,10 @@ def test_visible_devices_give_the_number(place, toy):
     assert counts(make()) == {"localhost": 2}
     with pytest.raises(InvalidSelection):
         make(num_accelerators=3)
-    place(toy, devices=0)
-    with pytest.raises(InvalidSelection, match="no device to start ranks on"):
-        make()
+    for nothing in ({"accelerator": toy, "devices": 0}, {"mask": ()}):
+        place(**nothing)
+        with pytest.raises(InvalidSelection, match="no device to start ranks on"):
+            make()
 
 
 @pytest.mark.usefixtures("place")

@@ -111,7 +111,9 @@ class RankAgent(SimpleElasticAgent):
             "TORCHELASTIC_USE_AGENT_STORE": group.spec.rdzv_handler.use_agent_store,
         }
         texts = {name: str(value) for name, value in environment.items()}
-        log = planned.log.replace(".log", f"_{restarts}.log") if restarts else planned.log
+        log = planned.log
+        if log and restarts:
+            log = f"{log.removesuffix('.log')}_{restarts}.log"
         return replace(
             planned, rank=worker.global_rank, environment={**planned.environment, **texts}, log=log
         )

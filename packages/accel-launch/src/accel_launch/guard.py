@@ -280,15 +280,15 @@ class Guard:
             if self._log < 0 and any(line.startswith(_TRACEBACK) for line in last):
                 last = last[-1:]
             for line in last:
-                self._tell(Message.of_line(self._assignment.rank, line))
+                self._write(Message.of_line(self._assignment.rank, line))
         # Python may take long to end after an exception, and other ranks fail meanwhile because of it.
         failed_at = self._traceback if code == 1 and self._traceback else ended
         self._say("end", code=code, age=time.monotonic() - failed_at, stopped=stopped)
 
     def _say(self, kind: str, **values: Any) -> None:
-        self._tell(Message(kind, self._assignment.rank, values))
+        self._write(Message(kind, self._assignment.rank, values))
 
-    def _tell(self, message: Message) -> None:
+    def _write(self, message: Message) -> None:
         """Write a message to the launcher, at the start of a line; nothing if it no longer exists."""
         line = message.encode(self._assignment.token)
         if not self._at_line_start[STDERR] and self._log < 0:

@@ -207,18 +207,17 @@ def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict
                 do="add --num_accelerators, and --num_nodes for several machines",
             )
         return {f"node-{number}": asked for number in range(max(options.num_nodes, 1))}
-    if accelerator.ranks_are_devices:
-        if not here.devices:
-            hidden_by = accelerator.visible[0] if accelerator.restricts else "what hides devices"
-            raise InvalidSelection(
-                what="there is no device to start ranks on",
-                found=f"{accelerator.name} sees 0 devices",
-                expected="at least one",
-                do=f"run accel doctor; check {hidden_by}",
-            )
-        return {LOCAL: here.devices}
-    if here.mask is not None:
-        return {LOCAL: len(here.mask)}
+    count = here.devices if accelerator.ranks_are_devices else None if here.mask is None else len(here.mask)
+    if count == 0:
+        hidden_by = accelerator.visible[0] if accelerator.restricts else "what hides devices"
+        raise InvalidSelection(
+            what="there is no device to start ranks on",
+            found=f"{accelerator.name} sees 0 devices",
+            expected="at least one",
+            do=f"run accel doctor; check {hidden_by}",
+        )
+    if count is not None:
+        return {LOCAL: count}
     if asked > 0:
         return {LOCAL: asked}
     topology = here.topology
@@ -559,7 +558,7 @@ def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:
     """Return the first hosts, and of each the first slots."""
     first = slots if num_nodes == -1 else dict(list(slots.items())[: max(num_nodes, 1)])
     for option, number, most, things in (
-        ("--num_nodes", num_nodes, len(slots), "hosts in the hostfile"),
+        ("--num_nodes", num_nodes, len(slots), "hosts to choose from"),
         ("--num_accelerators", num_slots, min(map(len, first.values())), "slots on each of these hosts"),
     ):
         if number != -1 and not 0 < number <= most:
@@ -567,7 +566,7 @@ def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:
                 f" by {option} {number}",
                 f"{most} {things}",
                 f"1 to {most}",
-                f"correct {option}, or the hostfile",
+                f"correct {option}, or give the hosts and slots in a --hostfile",
             )
     return {host: own[: num_slots if num_slots != -1 else None] for host, own in first.items()}
 

@@ -364,6 +364,16 @@ def test_after_a_failure_all_ranks_are_restarted(start):
 
 
 @elastic
+def test_each_restart_has_logs_of_its_own_in_the_folder(start, tmp_path):
+    logs = tmp_path / "run.logs"
+    options = {"elastic_training": True, "enable_each_rank_log": str(logs)}
+    launch = start('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3', options=options)
+    assert launch.wait(120) == 0, launch.err
+    assert len(list(logs.glob("*_1.log"))) == 2
+    assert not (tmp_path / "run_1.logs").exists()
+
+
+@elastic
 def test_a_host_that_waits_for_others_ends_at_once_when_asked(start):
     options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
     launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
