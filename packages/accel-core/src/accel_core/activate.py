@@ -37,8 +37,8 @@ class DeepSpeedImportFinder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "deepspeed" and DeepSpeedImportFinder in sys.meta_path:
-            sys.meta_path.remove(DeepSpeedImportFinder)
+        # It stays in the path: importlib goes through the list at this moment, and would skip the next finder.
+        if name == "deepspeed":
             _register_hooks()
 
 

@@ -406,6 +406,25 @@ LAUNCHERS = {
 }
 
 
+def test_a_finder_behind_ours_is_asked_for_deepspeed(children: Any) -> None:
+    asked = children.run(
+        """
+        import sys
+        class Finder:
+            asked = []
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                cls.asked.append(name)
+        sys.meta_path.insert(0, Finder)
+        import accel_core, wrapt
+        wrapt.register_post_import_hook(print, "another")  # goes through the path inside of an import
+        import deepspeed
+        print("true" if "deepspeed" in Finder.asked else "false")
+        """
+    ).report
+    assert asked
+
+
 def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(children: Any) -> None:
     said = children.run(
         """

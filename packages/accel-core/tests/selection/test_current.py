@@ -110,7 +110,14 @@ def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerato
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), [(object(), "object"), ("tpu", "'tpu' gives|using\\('tpu'\\)"), ("npu", "npu")]
+    ("given", "says"),
+    [
+        (object(), "object"),
+        ("tpu", "'tpu' gives|using\\('tpu'\\)"),
+        ("npu", "npu"),
+        ("", "no key"),
+        (None, "no key"),
+    ],
 )
 def test_using_what_is_no_accelerator_changes_nothing(machine: Any, given: Any, says: str) -> None:
     former = machine.select()

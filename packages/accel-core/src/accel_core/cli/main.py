@@ -221,6 +221,14 @@ def program_words(
     return words[words[:1] == ["--"] :]
 
 
+def seconds(text: str) -> float:
+    """Return a time limit, for argparse; raises ValueError for what is none."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
 @contextlib.contextmanager
 def working(on: str, quiet: bool = False) -> Iterator[None]:
     """Show what a command is working on while it imports torch or waits for child processes.

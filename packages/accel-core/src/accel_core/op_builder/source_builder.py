@@ -31,7 +31,7 @@ class SourceBuilder(OpBuilder):
             return False, f"deepspeed, whose sources serve {self.name}, is not installed"
         if self._upstream_class() is None:
             return False, f"the installed deepspeed has no sources for {self.name}"
-        compiler = os.environ.get("CXX", "c++").split()[0]
+        compiler = next(iter(os.environ.get("CXX", "c++").split()), "the command of an empty CXX")
         missing = [tool for tool in (compiler, "ninja") if shutil.which(tool) is None]
         if missing:
             tools = " and ".join(missing)

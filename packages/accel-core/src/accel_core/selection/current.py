@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -272,7 +272,7 @@ class CurrentAccelerator:
         A key, such as `cpu`, stands for a new accelerator of the installed vendor, as DS_ACCELERATOR chooses it.
         """
         former = self.state()
-        used: DeepSpeedAccelerator = self._of_key(accel) if isinstance(accel, str) else accel
+        used: DeepSpeedAccelerator = self._of_key(accel) if isinstance(accel, str | None) else accel
         self.set(used)
         try:
             yield used
@@ -310,7 +310,14 @@ class CurrentAccelerator:
 
     # ---------------------------------------------------------------------------------- selection
 
-    def _of_key(self, key: str) -> Any:
+    def _of_key(self, key: str | None) -> Any:
+        if not key:
+            raise NotAnAccelerator(
+                what=f"using({key!r}) gives no accelerator",
+                found="no key",
+                expected="an installed vendor's key, or an accelerator object",
+                do="pass one of them; get_accelerator() chooses by itself",
+            )
         selection = select(self.deepspeed, self.deepspeed.load, self._has_deepspeed_asked, key)
         error = selection.verdict.error
         if error is not None:
@@ -321,8 +328,10 @@ class CurrentAccelerator:
                 do="give an installed vendor's key, or an accelerator object; "
                 f"`accel doctor` shows why {key!r} cannot be used",
             ) from error
-        for warning in selection.verdict.warnings:
-            _log.warning("%s", warning)
+        self._log(
+            warning.replace(f"{env.DS_ACCELERATOR.name}={key}", f"using({key!r})")
+            for warning in selection.verdict.warnings
+        )
         return selection.accelerator
 
     def _select_once(self) -> DeepSpeedAccelerator:
@@ -347,10 +356,12 @@ class CurrentAccelerator:
         if selection is None or selection is self._warned:
             return
         self._warned = selection
+        self._log(selection.verdict.warnings)
+
+    def _log(self, warnings: Iterable[str]) -> None:
         others_warn = self._quiet or self.deepspeed.launching() or is_worker() or not env.is_local_rank_zero()
-        level = logging.DEBUG if others_warn else logging.WARNING
-        for warning in selection.verdict.warnings:
-            _log.log(level, "%s", warning)
+        for warning in warnings:
+            _log.log(logging.DEBUG if others_warn else logging.WARNING, "%s", warning)
 
     def _decide(self) -> None:
         if self._selecting:

@@ -115,9 +115,11 @@ def _torch(facts: Facts) -> Iterator[Remark]:
         found = f"its import fails among the backend extensions (group {TORCH_GROUP}): {torch.reason}"
         yield Remark("torch-autoload", "torch", found, _alternatives(_OFF, library))
     else:
-        reinstall = f"pip install --force-reinstall torch=={torch.version}"
+        again = f"pip install --force-reinstall torch=={torch.version.partition('+')[0]}"
+        if torch.reason.startswith("did not answer"):
+            again = "give it more time: accel doctor --timeout 60"
         yield Remark(
-            "torch-import", "torch", f"its import fails: {torch.reason}", _alternatives(reinstall, library)
+            "torch-import", "torch", f"its import fails: {torch.reason}", _alternatives(again, library)
         )
 
 

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import re
-import sys
 from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any
@@ -24,7 +23,7 @@ from rich.text import Text
 from accel_core.cli.doctor import advice
 from accel_core.cli.doctor.advice import Remark
 from accel_core.cli.doctor.examine import SLOW_STEP_FACTOR, Facts, Outcome, examine
-from accel_core.cli.main import working
+from accel_core.cli.main import seconds, working
 from accel_core.errors import DOCUMENTATION
 from accel_core.selection.candidates import State
 
@@ -70,18 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=SECONDS,
         metavar="SECONDS",
         help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {SLOW_STEP_FACTOR} times that)",
     )
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(text)
-    return seconds
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,7 +112,7 @@ def show(report: Report) -> None:
     with console.capture() as printed:
         _print(console, report)
     # rich fills every line of a table with blanks.
-    sys.stdout.write(_BLANKS.sub(r"\1", printed.get()))
+    print(_BLANKS.sub(r"\1", printed.get()), end="")
 
 
 def _print(console: Console, report: Report) -> None:

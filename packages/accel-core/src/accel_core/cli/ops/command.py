@@ -26,7 +26,7 @@ from rich.text import Text
 
 from accel_core.api import get_accelerator
 from accel_core.cli.child import Reply, Worker
-from accel_core.cli.main import working
+from accel_core.cli.main import seconds, working
 from accel_core.cli.ops import profile
 from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, listed, with_packages
 from accel_core.errors import AcceleratorBroken, UnknownBuilder
@@ -55,7 +55,7 @@ def _add_builders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=SECONDS,
         metavar="SECONDS",
         help=f"time limit of each op (default {SECONDS:g})",

@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if not env.is_local_rank_zero():
         return status
     if len(profile.iterations) <= max(args.skip, 0):
+        if status:  # the script's own error is on stderr
+            return status
         raise _nothing(args, len(profile.iterations))
     parts = {name: 1e3 * seconds for name, seconds in profile.mean(max(args.skip, 0)).items()}
     counted = len(profile.iterations) - max(args.skip, 0)
