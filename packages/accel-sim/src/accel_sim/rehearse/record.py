@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rehearsal found, and what its processes tell each other, as data.
+"""What a rehearsal found, and what its processes pass to each other, as data.
 
 Numbers without a unit in their name are bytes.
 """
@@ -249,7 +249,7 @@ class Options(Json):
 
 @dataclass(frozen=True)
 class Tape(Json):
-    """What a rank tells those that are rehearsed after it.
+    """What a rank leaves to those that are rehearsed after it.
 
     given: what it broadcast and sent, by channel, in hexadecimal digits. peers: the ranks that it sent to.
     experts: those that hold other experts of the same layers.

@@ -51,7 +51,7 @@ def activation(x: Tensor, kind: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Attention:
-    """What `softmax_context` is told about a model.
+    """What `softmax_context` gets about a model.
 
     rotary: channels that are rotated, interleaved: neighbours form a pair, otherwise channels of the two halves.
     window: number of last keys that a query sees, 0 for all. padding: leading keys of the first sequence to hide.

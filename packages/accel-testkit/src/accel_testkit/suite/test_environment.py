@@ -218,7 +218,7 @@ def test_range_has_any_name(accelerator: DeepSpeedAccelerator, text: str) -> Non
 
 
 class _Profiler:
-    """The package nvtx, as it keeps what it is told: through the objects of domains, and through its own functions."""
+    """The package nvtx, as it records calls: through the objects of domains, and through its own functions."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[Any, ...]] = []
@@ -253,4 +253,4 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
     pushed = [(first, "outer", "forward"), (second, "inner", "backward")]
     wanted = [*pushed, (second, None, None), (first, None, None)]
     do = "pass message and category on to the domain"
-    expect_equal("what nvtx is told of ranges in domains", profiler.reported, wanted, do)
+    expect_equal("what nvtx gets of ranges in domains", profiler.reported, wanted, do)

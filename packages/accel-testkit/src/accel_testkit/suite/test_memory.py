@@ -271,7 +271,7 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator) -> None:
     after = accelerator.memory_stats()
     reported = getattr(getattr(torch, accelerator.device_name(), None), "memory_stats", dict)
     lacks = sorted(set(reported()) - set(after))
-    holds[f"what the runtime tells: {', '.join(lacks)}"] = not lacks
+    holds[f"what the runtime reports: {', '.join(lacks)}"] = not lacks
     for name in ("allocation.all.current", "active.all.current"):
         if name in before:
             moved = held[name] - before[name], after[name] - before[name]
@@ -286,7 +286,7 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator) -> None:
             if None not in found.values():
                 rest = found["allocated"] - found["freed"]
                 holds[f"the sum of {group}: {found}"] = found["current"] == rest
-    holds.expect("memory_stats()", "return the runtime's statistics, and torch's names for what they tell")
+    holds.expect("memory_stats()", "return the runtime's statistics, and torch's names for what they mean")
 
 
 @two_devices

@@ -250,7 +250,7 @@ def test_error_ends_no_other_request(places: list[torch.device], handle: Any, tm
             return  # no request is made of it
         for buffer in buffers:
             handle.async_pread(buffer, str(file))
-        holds[f"wait() tells of the error on {device}"] = _refused(lambda: handle.wait() - 1 - len(buffers))  # noqa: B023
+        holds[f"wait() raises the error on {device}"] = _refused(lambda: handle.wait() - 1 - len(buffers))  # noqa: B023
         found = [buffer.clone() for buffer in buffers]
         for number, buffer in enumerate(found):
             holds.same(f"request {number} behind the error, on {device}", buffer, numbers)

@@ -169,7 +169,7 @@ def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> No
     _expect_none(
         builders,
         problem,
-        "builders do not tell what they are",
+        "builders do not describe themselves",
         "texts, none empty; `ds_report` and `accel doctor` print them",
         "set NAME and BUILD_VAR as upstream's builder does",
     )

@@ -176,10 +176,10 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
     unit = factor(found, most) if isinstance(found, float) else ""
     expect(
         isinstance(found, float) and 10.0 <= found <= 2 * most,
-        "elapsed_time() does not tell milliseconds",
+        "elapsed_time() is not in milliseconds",
         found=f"{found!r}{f'; {unit}' if unit else ''}",
         expected=f"between 10.0 and {2 * most:.1f}, twice the ms that the host counted",
-        do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
+        do="convert to milliseconds; where events cannot measure, use_host_timers() is True",
     )
 
 

@@ -121,13 +121,13 @@ def from_printed(folder: Path) -> Any:
 
 
 def _doctor(folder: Path) -> Mapping[str, Any]:
-    told = from_printed(folder)
+    printed = from_printed(folder)
     failures = [
         {"name": str(problem.get("subject", "")), "reason": f"{problem['found']}; do: {problem['advice']}"}
-        for problem in told["problems"]
+        for problem in printed["problems"]
     ]
     return {
-        "found": f"{told['chosen'] or 'nothing'} is chosen: {told['how'] or told['error']}",
+        "found": f"{printed['chosen'] or 'nothing'} is chosen: {printed['how'] or printed['error']}",
         "failures": failures,
     }
 
