@@ -129,7 +129,7 @@ def test_overflow_of_a_sum_is_seen() -> None:
     assert op.nhwc_bias_add_add(x, -bias, x).isnan().flatten().tolist() == [True, False]
 
 
-def test_shapes_and_types_are_told() -> None:
+def test_shapes_and_types_are_reported() -> None:
     """The suite asks for the function and the argument; what it is stands there too."""
     op, ones = plain.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
     index = torch.zeros(2, 1, dtype=torch.int32)
@@ -243,7 +243,7 @@ def test_what_is_missing_is_an_attribute_error_that_deepspeed_takes_for_use_torc
         getattr(TransformerFunctions(), name)
 
 
-def test_a_function_that_is_missing_is_told_with_those_there_are() -> None:
+def test_a_function_that_is_missing_is_named_with_those_there_are() -> None:
     with pytest.raises(FunctionNotImplemented, match="cuda_wf6af16_linear") as caught:
         CoreFunctions().cuda_wf6af16_linear()
     assert isinstance(caught.value, AttributeError)
