@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .conftest import Device, raises
 from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here, rms_norm, turned
@@ -43,6 +44,20 @@ def test_npu_rms_norm(device: Device) -> None:
         gamma = shape[-random.number(1, 2) :]
         agrees(device, _ops().npu_rms_norm, rms_norm, random.tensor(shape, dtype), random.tensor(gamma, dtype), 1e-5,
                backward=True)  # fmt: skip
+
+
+def test_a_mode_of_the_dispatcher_sees_an_operator_with_a_backward(device: Device) -> None:
+    names: list[str] = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    x, gamma = torch.ones(2, 4, device=device.type), torch.ones(4, device=device.type)
+    with Seen():
+        _ops().npu_rms_norm(x, gamma)
+    assert "npu::npu_rms_norm" in names
 
 
 def test_npu_add_rms_norm(device: Device) -> None:

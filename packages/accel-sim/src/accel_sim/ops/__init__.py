@@ -82,9 +82,26 @@ def register(simulation: Simulation) -> None:
     for op in ops.table:
         library.define(op.schema)
         library.impl(op.name, op.run, key)
-        if op.differentiable:  # its parts have the backward
-            library.impl(op.name, op.run, f"Autograd{key}")
+        if op.differentiable:
+            packet = getattr(getattr(torch.ops, ops.namespace), op.name.partition(".")[0])
+            library.impl(op.name, _with_backward(packet, op.run), f"Autograd{key}")
     _registered.append(library)
+
+
+def _with_backward(packet: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what autograd calls: the parts of an operator, which have its backward, where a gradient is wanted.
+
+    Otherwise the operator itself, as the vendor's does: modes of torch's dispatcher see it then.
+    """
+
+    def differentiable(*args: Any, **kwargs: Any) -> Any:
+        tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            return run(*args, **kwargs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return packet(*args, **kwargs)
+
+    return differentiable
 
 
 def packets(simulation: Simulation) -> dict[str, Any]:
