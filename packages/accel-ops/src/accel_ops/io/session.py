@@ -414,6 +414,10 @@ class TransferFuture:
     def __init__(self, transfer: Transfer | DeviceTransfer) -> None:
         self._transfer = transfer
 
+    def __del__(self) -> None:
+        if isinstance(self._transfer, Transfer):
+            transfers.drop(self._transfer)
+
     def result(self, timeout: float | None = None) -> int:
         """Return the bytes that were transferred; raises TransferFailed (an OSError), TimeoutError."""
         return self._transfer.wait(timeout)

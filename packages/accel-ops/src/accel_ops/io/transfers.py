@@ -9,6 +9,7 @@ import errno
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,8 +154,9 @@ def differs(name: str, offset: int, size: int) -> TransferFailed:
     )
 
 
-#: In the order of their starts.
-_transfers: dict[Transfer, None] = {}
+_transfers: set[Transfer] = set()
+#: Those of which nobody has the future any more.
+_dropped: deque[Transfer] = deque()
 _lock = threading.RLock()
 
 
@@ -164,27 +166,33 @@ def _starting(transfer: Transfer) -> Iterator[None]:
     _remove_ended()
     with _lock:
         yield
-        _transfers[transfer] = None
+        _transfers.add(transfer)
 
 
 def _remove_ended() -> None:
-    """Remove two transfers that have ended, if nobody has awaited them: the oldest; those in flight go to the end.
+    """Remove two dropped transfers if they have ended; those in flight have another turn after the others.
 
     So what a program starts and drops is not kept until it closes the file.
     """
     for _ in range(2):
-        with _lock:
-            oldest = next(iter(_transfers), None)
-            if oldest is None:
-                return
-            _transfers[oldest] = _transfers.pop(oldest)
-        oldest.ended(0)
+        try:
+            oldest = _dropped.popleft()
+        except IndexError:
+            return
+        if not oldest.ended(0):
+            _dropped.append(oldest)
+
+
+def drop(transfer: Transfer) -> None:
+    """Remove a transfer once it has ended: nobody will await it."""
+    if not transfer.recorded():
+        _dropped.append(transfer)
 
 
 def _has_ended(transfer: Transfer) -> None:
     """Remove a transfer."""
     with _lock:
-        _transfers.pop(transfer, None)
+        _transfers.discard(transfer)
 
 
 def such_as(condition: Callable[[Transfer], bool]) -> list[Transfer]:
@@ -216,6 +224,7 @@ def lose_all() -> None:
     for transfer in _transfers:
         transfer.lose()
     _transfers.clear()
+    _dropped.clear()
 
 
 MEMORY.before_free = await_memory
@@ -311,6 +320,10 @@ class Transfer:
         if self._result is None:
             self._lost = True
             self.file.close()
+
+    def recorded(self) -> bool:
+        """Whether it is known how the request ended."""
+        return self._result is not None
 
     def uses(self, engine: Engine) -> bool:
         """Whether the request was given to this engine."""
