@@ -301,9 +301,8 @@ class DeviceTransfer:
                 synchronize(self.file, self._durability)
             return self._size
         except BaseException as error:
-            traceback.clear_frames(
-                error.__traceback__
-            )  # the future keeps the error, and so the tensors there
+            # The future keeps the error, and its frames the tensors.
+            traceback.clear_frames(error.__traceback__)
             raise
         finally:
             self.file.close()
