@@ -32,7 +32,9 @@ class Remark:
 
 
 _OFF = f"export {AUTOLOAD}=0"
-_MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)")
+_MISSING_LIBRARY = re.compile(
+    r"([\w.+-]+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)"
+)
 
 
 def problems(facts: Facts) -> Iterator[Remark]:
