@@ -13,7 +13,10 @@ import pytest
 
 
 class FakeRuntime:
-    """Metadata, a module and device files below a folder, on sys.path and under ACCEL_SYSROOT for one test."""
+    """Metadata, a module and device files below a folder, on sys.path and under ACCEL_SYSROOT for one test.
+
+    The torch of that machine is a build for CPUs until `torch_build` says otherwise.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.site, self.root = folder / "site", folder / "root"
@@ -22,20 +25,35 @@ class FakeRuntime:
         self.root.mkdir()
         monkeypatch.syspath_prepend(self.site)
         monkeypatch.setenv("ACCEL_SYSROOT", str(self.root))
+        self.torch_build()
 
-    def install(self, name: str, version: str, source: str = "") -> None:
-        """Install a distribution and a module of that name. Without a source, importing it raises AssertionError."""
+    def install(self, name: str, version: str, source: str = "", module: str = "") -> None:
+        """Install a distribution and a module, by default of that name.
+
+        Without a source, importing it raises AssertionError.
+        """
         info = self.site / f"{name}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8"
         )
         text = source or f"raise AssertionError('{name} is imported')\n"
-        (self.site / f"{name}.py").write_text(text, encoding="utf-8")
-        # The name is forgotten at the end of the test, whatever the import has left.
-        self._monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        del sys.modules[name]
+        path = self.site.joinpath(*(module or name).split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        # The names are forgotten at the end of the test, whatever the import has left.
+        parts = (module or name).split(".")
+        for imported in (".".join(parts[: length + 1]) for length in range(len(parts))):
+            self._monkeypatch.setitem(sys.modules, imported, ModuleType(imported))
+            del sys.modules[imported]
         importlib.invalidate_caches()
+
+    def torch_build(self, **fields: str) -> None:
+        """Set the fields of `torch.version` that a build for a device has: `cuda="12.8"`."""
+        version = self.root / "torch/version.py"
+        version.parent.mkdir(exist_ok=True)
+        lines = (f"{name} = {value!r}\n" for name, value in fields.items())
+        version.write_text("".join(lines), encoding="utf-8")
 
     def device(self, *nodes: str) -> None:
         """Create device files, such as `dev/davinci0`."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from accel_core.selection.candidates import discover
 from accel_testkit.verify.steps import ANSWER, answer
 
 _PREFIXES = (
@@ -27,15 +28,15 @@ _DISTRIBUTIONS = re.compile(
 )
 #: What `accel verify` itself sets.
 _OURS = (ANSWER, "DS_ACCELERATOR", "PYTHONFAULTHANDLER")
-#: The vendor's command that shows driver, firmware and devices; asked only where it is installed.
+#: The vendors' commands that show driver, firmware and devices: the first one that is installed is run.
 _TOOLS = {
-    "cuda": ("nvidia-smi",),
+    "cuda": ("nvidia-smi", "rocm-smi", "mx-smi", "ixsmi", "hy-smi"),
     "hpu": ("hl-smi",),
     "mlu": ("cnmon",),
-    "npu": ("npu-smi", "info"),
+    "npu": ("npu-smi info",),
     "sdaa": ("teco-smi",),
-    "xpu": ("xpu-smi", "discovery"),
-    "mps": ("system_profiler", "SPDisplaysDataType"),
+    "xpu": ("xpu-smi discovery",),
+    "mps": ("system_profiler SPDisplaysDataType",),
 }
 _TOOL_SECONDS = 30
 _SECOND_SECONDS = 120
@@ -54,10 +55,12 @@ def main() -> int:
     shared = not indexed and count < 2 and _second_rank_has_a_device()
     shown = "ranks share one device" if shared else f"{count} device{'s' * (count != 1)}"
     rows.append(_row("devices", shown if shared else str(count)))
+    key = str(accelerator.device_name()).partition(":")[0]
+    rows += _evidence(key)
     rows += _devices(accelerator, count)
     rows += _variables(accelerator)
     rows += [_row(f"package {name}", version) for name, version in sorted(distributions().items())]
-    output = _tool(str(accelerator.device_name()).partition(":")[0])
+    output = _tool(key)
     rows += [_row("driver's tool", output)] if output else []
     first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
     answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows, "failures": _unfit()})
@@ -121,6 +124,17 @@ def _host() -> list[dict[str, str]]:
     return rows
 
 
+def _evidence(key: str) -> list[dict[str, str]]:
+    """Return what the installed probes of a key find without a runtime, such as the device files."""
+    rows = []
+    for vendor in discover().vendors:
+        with contextlib.suppress(Exception):
+            rows += (
+                [_row(f"evidence of {vendor.label}", vendor.evidence().reason)] if vendor.key == key else []
+            )
+    return rows
+
+
 def _devices(accelerator: Any, count: int) -> list[dict[str, str]]:
     rows = []
     runtime = getattr(sys.modules.get("torch"), str(accelerator.device_name()).partition(":")[0], None)
@@ -159,8 +173,9 @@ def distributions() -> dict[str, str]:
 
 
 def _tool(key: str) -> str:
-    command = _TOOLS.get(key)
-    if command is None or shutil.which(command[0]) is None:
+    commands = [command.split() for command in _TOOLS.get(key, ())]
+    command = next((command for command in commands if shutil.which(command[0])), None)
+    if command is None:
         return ""
     try:
         done = subprocess.run(
