@@ -17,7 +17,7 @@ def test_torch_itself_fails_to_import_when_cann_is_missing(python):
 
 @pytest.mark.parametrize(
     "behaviour",
-    [b for b in behaviours.BEHAVIOURS if b.module != "torch_npu"],
+    [b for b in behaviours.BEHAVIOURS if b.error and b.module != "torch_npu"],
     ids=lambda b: b.name,
 )
 def test_import_fails_as_the_real_one(printed, behaviour):
@@ -30,6 +30,15 @@ except BaseException as error:
 """
     found = printed(behaviour.name.partition(".")[0], source, behaviour=[behaviour.name])
     assert "\n".join(found) == f"{behaviour.error.__name__} {behaviour.text}"
+
+
+def test_a_card_without_device_files_works(printed):
+    source = """
+import os, pathlib, torch
+root = pathlib.Path(os.environ["ACCEL_SYSROOT"])
+print(torch.cuda.device_count(), (root / "dev").exists(), torch.ones(2, device="cuda").sum().item())
+"""
+    assert printed("cuda", source, behaviour=["cuda.no-device-file"]) == ["2 False 2.0"]
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ from accel_sim.errors import InvalidSetting
 class Behaviour:
     """One failure or peculiarity.
 
-    module: the import that fails.
+    module: the import that fails; empty if none does.
     error:  the exception's class, text: its message.
     seen:   where the real one does so.
     """
 
     name: str
     sentence: str
-    module: str
-    error: type[BaseException]
-    text: str
-    seen: str
+    module: str = ""
+    error: type[BaseException] | None = None
+    text: str = ""
+    seen: str = ""
 
 
 _CANN = "libhccl.so: cannot open shared object file: No such file or directory"
@@ -59,7 +59,16 @@ BEHAVIOURS = (
         "xpu.ipex-other-torch", "IPEX meets another torch: AttributeError from its own exit.",
         "intel_extension_for_pytorch", AttributeError, "module 'os' has no attribute 'exit'",
         "intel_extension_for_pytorch 2.8.0 beside torch 2.13.0"),
+    *(Behaviour(
+        f"{key}.no-device-file", "The device works, and its device files are missing or have other names.",
+        seen="cards of other makers with the interface of torch.cuda; containers")
+      for key in ("npu", "mlu", "sdaa", "hpu", "xpu", "cuda")),
 )  # fmt: skip
+
+
+def has_device_files(key: str, chosen: frozenset[str]) -> bool:
+    """Return whether the simulated machine has the device files of a vendor."""
+    return f"{key}.no-device-file" not in chosen
 
 
 def check(names: frozenset[str]) -> None:
@@ -78,5 +87,5 @@ def fail(module: str, chosen: frozenset[str]) -> None:
     """Raise what the real import of a module raises under the chosen behaviours."""
     check(chosen)
     for behaviour in BEHAVIOURS:
-        if behaviour.name in chosen and behaviour.module == module:
+        if behaviour.name in chosen and behaviour.module == module and behaviour.error:
             raise behaviour.error(behaviour.text)

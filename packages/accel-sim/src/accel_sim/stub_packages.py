@@ -92,7 +92,7 @@ def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
 
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     tools = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
-    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices), **tools}
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen), **tools}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     parent = trust.cache_folder() / _STUBS
     target = parent / f"{vendor.key}-{digest}"
@@ -163,9 +163,9 @@ def _metadata(vendor: SimVendor) -> dict[str, str]:
     return files
 
 
-def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
+def _system(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> dict[str, str]:
     files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
-    for number in range(devices):
+    for number in range(devices if behaviours.has_device_files(vendor.key, chosen) else 0):
         files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
     if vendor.torch_build:
         # What is installed is a torch for CPUs; evidence reads the build from here.
