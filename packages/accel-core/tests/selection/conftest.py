@@ -199,6 +199,8 @@ def machine(
     for path in (site, folder, root):
         path.mkdir()
     monkeypatch.setenv("ACCEL_SYSROOT", str(root))
+    (root / "torch").mkdir()
+    (root / "torch/version.py").touch()  # a build for CPUs, whatever is installed here
     monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: None)
     machine = Machine(site, monkeypatch)
     # A distribution's name is found once: these hide the vendors of the environment that the tests run in.

@@ -4,7 +4,7 @@
 
 The 3**9 machines have each candidate above the CPU absent, without a device, or present. The random ones have broken
 and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third parties above,
-between, below and beside the known ones, and a third party that takes a known name.
+between, below and beside the known ones, a third party that takes a known name, and device files that were found.
 """
 
 import random
@@ -42,6 +42,7 @@ class Case(NamedTuple):
     toy: str
     toy_priority: int
     toy_yields: tuple[str, ...]
+    seen: tuple[str, ...]
     cpu: str
 
 
@@ -60,6 +61,7 @@ FACTORS: Any = Case(
     toy=[GONE, ABSENT, NO_DEVICE, PRESENT, BROKEN, FAILS],
     toy_priority=[1100, 750, 700, 650, 200, 100],  # above, between, below and beside the known ones
     toy_yields=[(), ("cuda",), ("npu",)],
+    seen=[(), ("npu",), ("mlu",), ("supa", "mlu"), ("npu", "cuda", "toy")],  # their device files were found
     cpu=[PRESENT, BARE],
 )
 #: With DS_ACCELERATOR most circumstances do not matter, so detection has a table of its own.
@@ -89,7 +91,7 @@ class Contender(NamedTuple):
 
     @property
     def hopeful(self) -> bool:
-        return self.mode in (NO_DEVICE, PRESENT, FAILS, BARE, BARE_FAILS)
+        return self.mode not in (GONE, ABSENT, BROKEN)
 
     @property
     def present(self) -> bool:
@@ -134,19 +136,16 @@ def overridden(case: Case, everyone: list[Contender]) -> Expected:
     without_device = [f"DS_ACCELERATOR={case.asked} is chosen though no device"]
     asked: list[Contender] = []
     for mine in variants:
-        if mine.bare:
-            taken = served(case, mine)
-            warns = mine.mode == BARE_NO_DEVICE and isinstance(taken, tuple)
-            return Expected(taken, without_device if warns else [], [])
         if mine.hopeful and mine.slot and case.claimed not in ("", mine.slot):
             return Expected("ACC-203", [], [])
         if mine.hopeful:
             asked.append(mine)
         if mine.present:
-            return Expected((mine.label, Step.CONSTRUCT), [], _labels(asked))
+            return Expected(served(case, mine), [], _labels(asked))
     for mine in asked:
-        if mine.mode == NO_DEVICE:
-            return Expected((mine.label, Step.CONSTRUCT), without_device, _labels(asked))
+        if mine.mode in (NO_DEVICE, BARE_NO_DEVICE):
+            taken = served(case, mine)
+            return Expected(taken, without_device if isinstance(taken, tuple) else [], _labels(asked))
     return Expected(
         "ACC-202" if all(mine.mode == ABSENT for mine in variants) else "ACC-203", [], _labels(asked)
     )
@@ -161,6 +160,14 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
 
     def ask(mine: Contender) -> bool:
         nonlocal slot
+        if mine.hopeful and mine.slot and not slot and mine.key not in case.seen:
+            # Of those that need the slot, one whose device file was found comes first.
+            for other in left:
+                rival = other.hopeful and other.slot not in ("", mine.slot) and other not in asked
+                if rival and other.key in case.seen:
+                    asked.append(other)
+                    slot = other.slot
+                    break
         free = not mine.slot or slot in ("", mine.slot)
         if mine.hopeful and free and mine not in asked:
             asked.append(mine)
@@ -181,6 +188,9 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
     broken = [c.key for c in left if c.mode == BROKEN or (c in asked and c.mode in (FAILS, BARE_FAILS))]
     if case.strict and (winner.key == "cpu" or broken):
         return Expected("ACC-205", [], _labels(asked))
+    blocked = [c.key for c in left if c.hopeful and c.slot and c not in asked]
+    if winner.key == "cpu" and {*broken, *blocked} & {*case.seen}:
+        return Expected("ACC-203", [], _labels(asked))
     taken = served(case, winner)
     unknown_keys = [key for key in case.skip if key not in {c.key for c in everyone}]
     typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which is no candidate"] if unknown_keys else []
@@ -206,30 +216,34 @@ def _labels(asked: list[Contender]) -> list[str]:
 # ------------------------------------------------------------------------------------------------- drive
 
 
-def evidence(mine: Contender) -> Candidate:
+def evidence(mine: Contender, seen: tuple[str, ...]) -> Candidate:
     """The candidate about a candidate before anybody has asked its runtime."""
     state = State.PENDING if mine.hopeful else State.ABSENT
     if mine.mode == BROKEN:
         state = State.BROKEN
-    if mine.mode == BARE_NO_DEVICE:
-        state = State.NOT_INSTALLED
     return Candidate(
         mine.key, mine.priority, state, mine.mode, mine.variant, f"accel-{mine.key}", requires=f"{mine.key} requires …",
-        runtime=mine.mode not in (ABSENT, BROKEN), upstream=mine.bare, privateuse1=mine.slot,
+        runtime=mine.mode not in (ABSENT, BROKEN), hardware=mine.key in seen or None, upstream=mine.bare,
+        privateuse1=mine.slot,
         yields_to=mine.yields,
     )  # fmt: skip
 
 
-def answer(mine: Contender) -> Candidate:
+def answer(mine: Contender, seen: tuple[str, ...]) -> Candidate:
     """The candidate after its runtime was asked."""
-    states = {PRESENT: State.PRESENT, BARE: State.PRESENT, NO_DEVICE: State.ABSENT}
-    return replace(evidence(mine), state=states.get(mine.mode, State.BROKEN))
+    states = {
+        PRESENT: State.PRESENT,
+        BARE: State.PRESENT,
+        NO_DEVICE: State.ABSENT,
+        BARE_NO_DEVICE: State.ABSENT,
+    }
+    return replace(evidence(mine, seen), state=states.get(mine.mode, State.BROKEN))
 
 
 def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verdict, list[str]]:
     """Walk as the driver does; a runtime that is imported claims the PrivateUse1 slot if it is free."""
     people = {mine.label: mine for mine in everyone}
-    known = [evidence(mine) for mine in people.values()]
+    known = [evidence(mine, case.seen) for mine in people.values()]
     if backwards:
         known.reverse()
     request = Request(case.asked, case.strict, case.skip, case.claimed, case.deepspeed)
@@ -242,7 +256,7 @@ def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verd
         label = verdict.candidate.label
         assert label not in asked, f"{label} is asked again: {case}"
         asked.append(label)
-        known = [*(f for f in known if f.label != label), answer(people[label])]
+        known = [*(f for f in known if f.label != label), answer(people[label], case.seen)]
         request = replace(request, claimed=request.claimed or people[label].slot)
 
 

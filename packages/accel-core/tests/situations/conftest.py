@@ -92,6 +92,7 @@ class Site:
         self.path, self.root = folder / "site", folder / "root"
         self.path.mkdir()
         self.root.mkdir()
+        self.device_file("torch/version.py")  # a build for CPUs, whatever is installed here
         for dist in importlib.metadata.distributions():
             if dist.entry_points.select(group="accel.vendors") and dist.name != "accel-cpu":
                 self.distribution(dist.name, "0")

@@ -179,6 +179,9 @@ ROWS = [
     Row("accel-npu's runtime is broken", lambda s: npu_with_package(s, confirm="raise OSError('libfoo.so')"), CANN, codes=("candidate-broken", "deferred")),
     Row("torch_npu is broken, for accel-npu and DeepSpeed's own backend", lambda s: (npu_with_package(s), s.runtime("npu", "raise OSError('libhccl.so')")), CANN, codes=("candidate-broken", "selection")),
     Row("two packages claim npu", npu_claimed_twice, CANN, codes=("entry-point", "deferred")),
+    Row("torch_npu counts devices, and there is no device file", lambda s: s.runtime("npu"), CANN, codes=("deferred",), quick=True),
+    Row("torch_npu counts no device, and there is no device file", lambda s: s.runtime("npu", devices=0), CANN, codes=("cpu-fallback",)),
+    Row("torch_npu fails, and there is no device file", lambda s: s.runtime("npu", "raise ImportError('libascend_hal.so')"), CANN, codes=("candidate-broken", "cpu-fallback")),
     Row("supa, which only DeepSpeed serves", lambda s: s.runtime("supa"), codes=("deferred",), quick=True),
     Row("IPEX and Intel Extension for DeepSpeed, without accel-xpu", ipex_with_external, codes=("deferred",)),
     Row("two PrivateUse1 runtimes imported by torch", two_of_a_slot, codes=("torch-autoload",), quick=True),
@@ -196,6 +199,7 @@ ROWS = [
     Row("under torchrun, two ranks", lambda s: s.toy(), TOY, start=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")),
     Row("typed into an interactive session, as in a notebook", lambda s: s.toy(), TOY, start=("typed",)),
     Row("inside accel sim npu", lambda s: s.remove("accel-npu"), start=("-m", "accel_core.cli", "sim", "npu", "--", sys.executable)),
+    Row("inside accel sim cuda, without the device's files", lambda s: s.remove("accel-cuda"), start=("-m", "accel_core.cli", "sim", "cuda", "--behaviour", "cuda.no-device-file", "--", sys.executable)),
 ]  # fmt: skip
 
 

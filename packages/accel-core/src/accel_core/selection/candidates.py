@@ -69,7 +69,7 @@ class Candidate:
 
     requires: a sentence such as `NPU_Accelerator requires torch_npu`.
     runtime:  its runtime is installed (whether or not there is a device).
-    hardware: its device files are there (whether or not there is a runtime); None if unknown.
+    hardware: its device file was found, or its runtime counted devices; None if unknown.
     upstream: DeepSpeed's own backend; no installed package supports it, or none that can be used.
     replaces: the installed package that cannot be used, where DeepSpeed's own backend is a candidate in its place.
     devices:  number of usable devices, None before they are counted.
@@ -389,10 +389,10 @@ def of_backend(entry: CascadeEntry, backend: Backend, replaces: str = "") -> Can
     return _with_evidence(candidate, backend)
 
 
-def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Candidate:
+def of_entry(entry: CascadeEntry, backend: Backend) -> Candidate:
     """Return the candidate about an entry of the cascade that no installed package serves.
 
-    backend: the probe of DeepSpeed's own backend for it. keys: the backends of the installed DeepSpeed.
+    backend: the probe of DeepSpeed's own backend for it.
     """
     seen = of_backend(entry, backend)
     if seen.state is State.PENDING:
@@ -400,10 +400,7 @@ def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None)
     served = (
         f"{entry.distribution} is not installed" if entry.distribution else "no package of ours serves it"
     )
-    missing = f"{served}; {seen.reason}"
-    if seen.runtime and entry.key in (keys or ()):
-        missing += "; DeepSpeed's own backend can be selected by name"
-    return seen.now(State.NOT_INSTALLED, missing)
+    return seen.now(State.NOT_INSTALLED, f"{served}; {seen.reason}")
 
 
 def _with_evidence(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
@@ -427,16 +424,23 @@ def _with_evidence(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
 
 
 def confirmed(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
-    """Return the candidate after importing the runtime and counting devices: present, absent or broken."""
+    """Return the candidate after importing the runtime and counting devices: present, absent or broken.
+
+    Unless devices are counted, the reason keeps what the evidence says of the device files and the driver.
+    """
     try:
         with about_to(f"import the runtime of {_named(candidate)}"), _named_when_slow(candidate):
             answer = probe.confirm()
-        state = State.PRESENT if answer.devices > 0 else State.ABSENT
-        return replace(candidate, state=state, reason=answer.reason, devices=answer.devices, runtime=True)
+        if answer.devices > 0:
+            counted = replace(candidate, state=State.PRESENT, reason=answer.reason, hardware=True)
+        else:
+            counted = candidate.now(State.ABSENT, f"{answer.reason}; {candidate.reason}")
+        return replace(counted, devices=answer.devices, runtime=True)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _failed(candidate, error, "its runtime")
+        failed = _failed(candidate, error, "its runtime")
+        return failed.now(State.BROKEN, f"{failed.reason}; {candidate.reason}")
 
 
 def _named(candidate: Candidate) -> str:
@@ -492,7 +496,7 @@ class CandidateSet:
             candidate.key for candidate in discovery.broken
         }
         self.all = [
-            of_entry(entry, deepspeed.backend(entry.key, entry.variant), self._keys)
+            of_entry(entry, deepspeed.backend(entry.key, entry.variant))
             for entry in cascade.ENTRIES
             if entry.key not in served
         ]

@@ -93,9 +93,22 @@ def _detected(candidates: list[Candidate], request: Request) -> Verdict:
             continue
         for one in (candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
-                return Verdict(Step.CONFIRM, one, tuple(candidates))
+                return Verdict(Step.CONFIRM, _before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)
     return _failed(candidates, messages.nothing_at_all(candidates))
+
+
+def _before(candidate: Candidate, candidates: list[Candidate], request: Request) -> Candidate:
+    """Return the candidate to confirm first: where two need the free PrivateUse1 slot, one whose device was found.
+
+    A runtime that takes the slot and counts no device would block the other one.
+    """
+    if candidate.privateuse1 and not candidate.hardware and not request.claimed:
+        for other in candidates:
+            rival = other.privateuse1 not in ("", candidate.privateuse1)
+            if rival and other.hardware and other.state is State.PENDING:
+                return other
+    return candidate
 
 
 def _failed(candidates: Sequence[Candidate], error: AccelError) -> Verdict:
@@ -110,7 +123,7 @@ def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Ve
     rivals = [f for f in candidates if f.priority == winner.priority and f is not winner]
     for rival in rivals:
         if rival.state is State.PENDING and not _blocker(rival, request):
-            return Verdict(Step.CONFIRM, rival, tuple(candidates))
+            return Verdict(Step.CONFIRM, _before(rival, candidates, request), tuple(candidates))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
         return _failed(candidates, messages.ambiguous(tied))
@@ -185,22 +198,15 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
     broken = [candidate for candidate in named if candidate.state is State.BROKEN]
     for place, candidate in enumerate(named):
         warnings = _passed_over(broken, candidate)
-        if candidate.state is State.PENDING and (candidate.replaces or not candidate.upstream):
+        if candidate.state is State.PENDING:
             if not _blocker(candidate, request):
                 return Verdict(Step.CONFIRM, candidate, tuple(candidates))
             named[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
             candidates[candidates.index(candidate)] = named[place]
-        elif candidate.state is State.PRESENT or _deferrable(candidate):
-            absent = candidate.state is State.NOT_INSTALLED
-            no_device = (messages.no_device(candidate),) if absent else ()
-            return _take(candidates, candidate, request, (*warnings, *no_device))
+        elif candidate.state is State.PRESENT:
+            return _take(candidates, candidate, request, warnings)
     for candidate in named:
         if candidate.state is State.ABSENT and candidate.runtime and not candidate.replaces:
             warnings = _passed_over(broken, candidate)
             return _take(candidates, candidate, request, (*warnings, messages.no_device(candidate)))
     return _failed(candidates, messages.unavailable(key, named, request.upstream))
-
-
-def _deferrable(candidate: Candidate) -> bool:
-    able = candidate.runtime and candidate.state is not State.BROKEN
-    return candidate.upstream and able and not candidate.replaces

@@ -166,7 +166,7 @@ def strict(candidates: Iterable[Candidate], winner: Candidate, fallback: bool) -
 def blocked(claimed: str) -> str:
     """Reason: another backend holds the PrivateUse1 slot of this process."""
     return (
-        f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process) without being chosen; set "
+        f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process); to use this one, set "
         f"ACCEL_SKIP={claimed}, and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it"
     )
 

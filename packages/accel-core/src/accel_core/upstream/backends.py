@@ -8,7 +8,6 @@ import importlib
 import inspect
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from accel_core.cascade import CPU_KEY
@@ -17,12 +16,11 @@ from accel_core.vendor import (
     Confirmation,
     Evidence,
     deepspeed_folder,
-    device_files,
+    found_devices,
+    lacks_library,
     module_exists,
-    system_root,
     torch_build,
 )
-from accel_core.vendor.numa import text_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,7 @@ class Backend:
     files:        glob patterns of device files; empty if there are none.
     torch_fields: attributes of torch.version; builds for this device set one of them.
     pci_vendor:   PCI vendor of the device, where devices of all vendors have such files.
+    library:      glob pattern of the runtime's library for the device, which its builds for CPUs lack.
     platform:     the only sys.platform with such devices; empty for any.
     package_only: DeepSpeed has no backend for this key, and another entry is for the same device.
     privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
@@ -44,6 +43,7 @@ class Backend:
     files: tuple[str, ...] = ()
     torch_fields: tuple[str, ...] = ()
     pci_vendor: str = ""
+    library: str = ""
     platform: str = ""
     package_only: bool = False
     privateuse1: str = ""
@@ -53,25 +53,20 @@ class Backend:
         """Look for the runtime's module, torch's build and device files; imports nothing."""
         if self.platform and sys.platform != self.platform:
             return Evidence(False, False, f"only on {self.platform}, this is {sys.platform}")
+        present, found = found_devices(self.files, self.pci_vendor)
         missing = self._missing_runtime()
         if missing:
-            return Evidence(False, bool(self._device_files()) if self.files else None, missing)
+            return Evidence(False, present if self.files else None, missing)
         installed = f"{self.runtime or 'this torch'} is installed"
         if self.package_only:
             return Evidence(False, None, f"{installed}, which the package alone can use")
-        if not self.files:
-            return Evidence(True, None, installed)
-        present = self._device_files()
-        if not present:
-            return Evidence(True, False, f"{installed}, no device file {' or '.join(self.files)}")
-        return Evidence(True, True, f"{installed}, {present[0]} exists")
-
-    def _device_files(self) -> list[Path]:
-        return [file for file in device_files(self.files) if _pci_vendor(file) in ("", self.pci_vendor)]
+        return Evidence(True, present or None, f"{installed}, {found}" if self.files else installed)
 
     def _missing_runtime(self) -> str:
         if self.runtime and not module_exists(self.runtime):
             return f"{self.runtime} is not installed"
+        if self.library and lacks_library(self.runtime, self.library):
+            return f"{self.runtime} is the build for CPUs"
         if not module_exists("torch"):
             return "torch is not installed"
         if self.torch_fields and not any(torch_build(field) for field in self.torch_fields):
@@ -87,34 +82,45 @@ class Backend:
         if self.runtime:
             importlib.import_module(self.runtime)
         namespace = getattr(torch, self.namespace)
-        count = int(namespace.device_count()) if namespace.is_available() else 0
+        # torch.cuda.is_available() may initialize the driver, after which forked children cannot use the devices.
+        usable = not self.runtime or namespace.is_available()
+        count = int(namespace.device_count()) if usable else 0
         return Confirmation(count, f"torch.{self.namespace} counts {count}")
 
 
-def _pci_vendor(file: Path) -> str:
-    """Return the PCI vendor of a render node from /sys; empty if unknown."""
-    return text_of(system_root() / "sys/class/drm" / file.name / "device/vendor").strip()
-
-
-_RENDER_NODES = ("dev/dri/renderD*",)
-_INTEL = "0x8086"
+_RENDER_NODES = ("dev/dri/renderD*", "dev/dxg")
+_INTEL, _HABANA = "0x8086", "0x1da3"
 
 #: By key and variant of the entry in the cascade.
 BACKENDS = {
     ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", package_only=True),
-    ("xpu", "ipex"): Backend("xpu", "intel_extension_for_pytorch", _RENDER_NODES, pci_vendor=_INTEL),
+    ("xpu", "ipex"): Backend(
+        "xpu", "intel_extension_for_pytorch", _RENDER_NODES, pci_vendor=_INTEL, library="*intel-ext-pt-gpu*"
+    ),
     ("xpu", "native"): Backend(
         "xpu", files=_RENDER_NODES, torch_fields=("xpu",), pci_vendor=_INTEL, yields_to=("cuda",)
     ),
-    ("npu", ""): Backend("npu", "torch_npu", ("dev/davinci[0-9]*",), privateuse1="npu"),
+    ("npu", ""): Backend("npu", "torch_npu", ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*"), privateuse1="npu"),
     ("sdaa", ""): Backend("sdaa", "torch_sdaa", ("dev/tcaicard[0-9]*",), privateuse1="sdaa"),
     ("mps", ""): Backend("mps", platform="darwin"),
-    ("hpu", ""): Backend("hpu", "habana_frameworks.torch.hpu", ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")),
+    ("hpu", ""): Backend(
+        "hpu", "habana_frameworks.torch.hpu", ("dev/accel/accel[0-9]*", "dev/hl[0-9]*"), pci_vendor=_HABANA
+    ),
     ("mlu", ""): Backend("mlu", "torch_mlu", ("dev/cambricon_dev[0-9]*",), privateuse1="mlu"),
     ("supa", ""): Backend("supa", "torch_supa", privateuse1="supa"),
     ("klxpu", ""): Backend("cuda", "torch_xmlir"),
     ("cuda", ""): Backend(
-        "cuda", files=("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg"), torch_fields=("cuda", "hip")
+        "cuda",
+        files=(
+            "dev/nvidia[0-9]*",
+            "dev/kfd",
+            "dev/dxg",
+            "dev/nvhost-gpu",
+            "dev/nvgpu/igpu[0-9]*/ctrl",
+            "dev/mxcd",
+            "dev/iluvatar[0-9]*",
+        ),
+        torch_fields=("cuda", "hip"),
     ),
     (CPU_KEY, ""): Backend(""),
 }

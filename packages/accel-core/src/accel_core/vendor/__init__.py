@@ -17,6 +17,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
@@ -35,7 +36,14 @@ from accel_core import activate, cascade
 from accel_core.activate import lazy_exports
 from accel_core.cascade import distribution_version
 from accel_core.env import JOB_SECRET, Variable, system_root
-from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
+from accel_core.vendor.numa import (
+    InvalidCpuList,
+    NumaNode,
+    format_cpu_list,
+    parse_cpu_list,
+    text_of,
+    usable_nodes,
+)
 
 __all__ = [
     "JOB_SECRET",
@@ -59,7 +67,9 @@ __all__ = [
     "device_files",
     "distribution_version",
     "format_cpu_list",
+    "found_devices",
     "in_range",
+    "lacks_library",
     "lazy_exports",
     "module_exists",
     "parse_cpu_list",
@@ -168,7 +178,8 @@ class Evidence:
     """What is known without importing anything.
 
     runtime:  the vendor's PyTorch runtime is installed in a usable version.
-    hardware: there are device files or a driver, with or without a runtime; None if only the runtime can find out.
+    hardware: a device file was found. None if only the runtime can find out: device files may be missing or have
+              other names, so a missing file proves nothing about a runtime that can be imported.
     reason:   one sentence for the user.
     untested: a warning for when the vendor is chosen, such as a release that was not tried; empty for none.
     """
@@ -416,8 +427,40 @@ def device_files(patterns: Iterable[str]) -> list[Path]:
     return sorted(file for pattern in patterns for file in root.glob(pattern))
 
 
+#: Ends the sentence about device files that exist and cannot be opened.
+NO_PERMISSION = "but this user may not open it"
+#: Number of patterns that the sentence lists.
+_NAMED = 3
+
+
+def found_devices(patterns: Sequence[str], pci_vendor: str = "") -> tuple[bool, str]:
+    """Return whether a device file exists, and a sentence that names it, or the glob patterns.
+
+    pci_vendor: of this device, such as `0x8086`, for files that devices of several makers have. /sys names the maker.
+    """
+    files = device_files(patterns)
+    ours = [file for file in files if pci_vendor in ("", _maker(file)) or not _maker(file)]
+    usable = [file for file in ours if os.access(file, os.R_OK | os.W_OK)]
+    if ours:
+        return True, f"{usable[0]} exists" if usable else f"{ours[0]} exists, {NO_PERMISSION}"
+    more = [f"{len(patterns) - _NAMED} more"] if len(patterns) > _NAMED else []
+    others = f"; {files[0]} is of PCI vendor {_maker(files[0])}, not {pci_vendor}" if files else ""
+    return False, f"no device file {' or '.join([*patterns[:_NAMED], *more])}{others}"
+
+
+def _maker(file: Path) -> str:
+    """Return the PCI vendor of a device file from /sys; empty if unknown."""
+    found = system_root().glob(f"sys/class/*/{file.name}/device/vendor")
+    return next((text_of(vendor).strip() for vendor in found), "")
+
+
 def runtime_evidence(
-    runtime: str, specifier: str, files: Sequence[str], *notes: str, distribution: str = ""
+    runtime: str,
+    specifier: str,
+    files: Sequence[str],
+    *notes: str,
+    distribution: str = "",
+    pci_vendor: str = "",
 ) -> Evidence:
     """Return the evidence for a device whose runtime is a distribution; imports nothing.
 
@@ -426,16 +469,24 @@ def runtime_evidence(
     files:        glob patterns of its device files, relative to the root.
     notes:        additional sentences for the reason.
     distribution: name of the distribution, if it is not that of the module.
+    pci_vendor:   as in `found_devices`.
     """
     name = distribution or runtime
     version = distribution_version(name)
-    present = device_files(files)
+    present, found = found_devices(files, pci_vendor)
     if version is None:
-        return Evidence(False, bool(present), f"{name} is not installed")
+        return Evidence(False, present, f"{name} is not installed")
     untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
-    found = f"{present[0]} exists" if present else f"no device file {' or '.join(files)}"
     reason = "; ".join((untested or f"{name} {version}", *notes, found))
-    return Evidence(True, bool(present), reason, untested)
+    return Evidence(True, present or None, reason, untested)
+
+
+def lacks_library(module: str, pattern: str) -> bool:
+    """Return whether a package has a folder `lib` in which no file matches the pattern. Does not import it."""
+    imported = sys.modules.get(module)
+    spec = importlib.util.find_spec(module) if imported is None else imported.__spec__
+    folders = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
+    return any(map(Path.is_dir, folders)) and not any(next(folder.glob(pattern), None) for folder in folders)
 
 
 def torch_build(attribute: str) -> str | None:

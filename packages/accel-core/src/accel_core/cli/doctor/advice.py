@@ -18,7 +18,7 @@ from accel_core.cli.doctor.examine import AUTOLOAD, TORCH_GROUP, Facts, Unmet, n
 from accel_core.errors import InvalidEnvironment
 from accel_core.selection.candidates import Candidate, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
-from accel_core.vendor import distribution_version
+from accel_core.vendor import NO_PERMISSION, distribution_version
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,15 @@ def _candidate(candidate: Candidate, facts: Facts) -> Iterator[Remark]:
         repair = _library(candidate.error) or "repair or reinstall its runtime"
         advice = _alternatives(repair, f"{skip} to pass over it")
         yield Remark("candidate-broken", candidate.label, candidate.reason, advice)
+    elif candidate.state is State.ABSENT and NO_PERMISSION in candidate.reason:
+        advice = "add this user to the group of that file (`ls -l` names it), and log in again"
+        yield Remark("device-permission", candidate.label, candidate.reason, advice)
     elif candidate.state is State.BLOCKED and candidate.devices:
         holder = facts.selection.request.claimed
         off = f"{_OFF} and " if facts.torch.claimed else ""
         advice = f"{off}{skip.replace(candidate.key, holder)}" if holder else "uninstall the other runtime"
         yield Remark("candidate-blocked", candidate.label, candidate.reason, advice)
-    elif candidate.state is State.CHOSEN and candidate.devices == 0:
+    elif candidate.state in (State.CHOSEN, State.DEFERRED) and candidate.devices == 0:
         found = f"DS_ACCELERATOR names it, and no device is present: {candidate.reason}"
         advice = "nothing on a login node; elsewhere look at the device's driver, or unset DS_ACCELERATOR"
         yield Remark("no-device", candidate.label, found, advice)
