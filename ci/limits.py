@@ -68,15 +68,18 @@ def _counted(outcomes: Iterable[str], noun: str) -> str:
     return ", ".join(words + ([f"{declared} are declared missing"] if declared else []))
 
 
-def _traits(key: str) -> tuple[dict[str, Trait], dict[str, Trait]]:
+def _traits(vendor: str) -> tuple[dict[str, Trait], dict[str, Trait]]:
     """The traits of a package: those of every machine, and those that depend on the machine."""
     from accel_core.vendor import Trait
 
     always: dict[str, Trait] = {}
     sometimes: dict[str, Trait] = {}
-    for name, value in vars(importlib.import_module(f"accel_{key}.traits")).items():
+    for name, value in vars(importlib.import_module(f"accel_{vendor}.traits")).items():
         if isinstance(value, dict) and value and all(isinstance(each, Trait) for each in value.values()):
-            (always if name == "TRAITS" else sometimes).update(value)
+            where = always if name == "TRAITS" else sometimes
+            for key, trait in value.items():
+                others = [where[key].reason] if key in where else []
+                where[key] = Trait(trait.support, "; or ".join((*others, trait.reason)))
     return always, sometimes
 
 

@@ -15,7 +15,9 @@ import torch
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator, accelerator, nvml, ranges, visible
+from accel_cuda.kernels import loading
 from accel_cuda.op_builder import TABLE, toolkit
+from accel_ops.device_kernels import KernelsUnusable
 
 
 @pytest.fixture
@@ -100,6 +102,45 @@ def test_triton_stays_unimported_and_unsupported_on_rocm(
     assert not rocm.prefer_triton_grouped_mm()
     assert "triton" in rocm.traits
     assert "triton" not in sys.modules
+
+
+@pytest.fixture
+def other_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards of another maker: torch.cuda counts them and reports no capability, and pynvml is not NVIDIA's."""
+    broken = SimpleNamespace(nvmlInit=lambda: None)
+    monkeypatch.setitem(sys.modules, "pynvml", broken)  # type: ignore[arg-type]
+    nvml._library.cache_clear()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+
+
+def _no_capability(device: object = None) -> tuple[int, int]:
+    raise RuntimeError("mcErrorNotSupported")
+
+
+@pytest.mark.parametrize("reported", [_no_capability, lambda device=None: (0, 0)], ids=["raises", "zero"])
+@pytest.mark.usefixtures("other_maker")
+def test_card_without_a_capability_trains_and_says_what_is_unknown(
+    reported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", reported)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (77, 100))
+    cuda = CUDA_Accelerator()
+    assert (cuda.is_available(), cuda.device_name(), cuda.available_memory()) == (True, "cuda", 77)
+    assert cuda.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
+    assert not cuda.is_triton_supported()
+    assert not cuda.prefer_triton_grouped_mm()
+    assert cuda.traits["triton"].reason.startswith("unknown: ")
+
+
+@pytest.mark.usefixtures("other_maker")
+def test_kernels_are_unusable_where_the_capability_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", _no_capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with pytest.raises(KernelsUnusable, match="mcErrorNotSupported"):
+        loading.load(lambda launch, device: None)
+    loading.tried.forget()
 
 
 def test_login_node_may_plan_for_every_type(library: Any) -> None:

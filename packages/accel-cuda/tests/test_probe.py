@@ -3,6 +3,7 @@
 """Evidence from the build of torch and device files; and whose device torch.cuda really is."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -53,10 +54,12 @@ def test_build_for_cpus_is_no_runtime(machine: Callable[..., None]) -> None:
     assert "built without cuda or hip" in evidence.reason
 
 
-def test_files_of_the_driver_alone_are_no_device(machine: Callable[..., None]) -> None:
-    machine("nvidiactl", "nvidia-uvm", cuda="12.8")
+@pytest.mark.parametrize("nodes", [(), ("nvidiactl", "nvidia-uvm"), ("other0",)], ids=str)
+def test_missing_device_file_proves_nothing(nodes: tuple[str, ...], machine: Callable[..., None]) -> None:
+    machine(*nodes, cuda="12.8")
     evidence = probe.evidence()
-    assert (evidence.runtime, evidence.hardware) == (True, False)
+    assert (evidence.runtime, evidence.hardware) == (True, None)
+    assert "no device file dev/nvidia[0-9]*" in evidence.reason
 
 
 def test_where_there_are_no_device_files_only_torch_knows(
@@ -86,6 +89,20 @@ def test_mask_stands_in_the_reason(mask: str, reported: str, monkeypatch: pytest
     answer = probe.confirm()
     assert answer.devices == 0
     assert reported in answer.reason
+
+
+def test_driver_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted() -> int:
+        warnings.warn(
+            "CUDA initialization: The NVIDIA driver is\ntoo old (Triggered internally at …)", stacklevel=1
+        )
+        return 0
+
+    counted.__module__ = "torch.cuda"
+    monkeypatch.setattr(torch.cuda, "device_count", counted)
+    assert probe.confirm().reason == (
+        "torch.cuda counts 0; CUDA initialization: The NVIDIA driver is too old"
+    )
 
 
 @pytest.mark.parametrize("name", probe.KNOWN)

@@ -14,14 +14,14 @@ from typing_extensions import override
 from accel_core.device import TorchDeviceAccelerator
 from accel_cuda import nvml, ranges, visible
 from accel_cuda.op_builder import TABLE
-from accel_cuda.traits import ROCM, TRAITS
+from accel_cuda.traits import NO_CAPABILITY, ROCM, TRAITS
 from accel_cuda.vendor import DEPRECATED_FP16
 
 _EXPORTED = ["NCCL", "TORCH_NCCL"]
 
 
 class CUDA_Accelerator(TorchDeviceAccelerator):
-    """NVIDIA and AMD GPUs, with torch.cuda and nccl (gloo on Windows)."""
+    """NVIDIA and AMD GPUs, and cards whose torch has their interface, with torch.cuda and nccl (gloo on Windows)."""
 
     supports_nvtx_domain = True
 
@@ -47,9 +47,18 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
     # ------------------------------------------------------------------------------------- dtypes
 
     def _capability(self) -> int:
-        """Return the major compute capability, from NVML if possible, which creates no context."""
+        """Return the major compute capability, from NVML if possible, which creates no context.
+
+        Return 0 if the card, of another maker, reports none; `traits` then says what is unknown.
+        """
         reported = None if torch.cuda.is_initialized() else nvml.capability(0)
-        return int((reported or torch.cuda.get_device_capability())[0])
+        try:
+            major = int((reported or torch.cuda.get_device_capability())[0])
+        except (RuntimeError, AttributeError):
+            major = 0
+        if not major:
+            self.traits = {**self.traits, **NO_CAPABILITY}
+        return major
 
     @override
     def is_bf16_supported(self) -> bool:
@@ -58,10 +67,9 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def is_fp16_supported(self) -> bool:
-        """Return whether the compute capability is at least 7 (6 if the user allows it); True without a device."""
-        if not self.is_available():
-            return True
-        return self._capability() >= (6 if DEPRECATED_FP16.get() == "1" else 7)
+        """Return whether the compute capability is at least 7 (6 if the user allows it); True if there is none."""
+        capability = self._capability() if self.is_available() else 0
+        return not capability or capability >= (6 if DEPRECATED_FP16.get() == "1" else 7)
 
     @override
     def is_triton_supported(self) -> bool:

@@ -37,7 +37,7 @@ def _query(index: int, query: Callable[[Any, Any], Any]) -> Any:
         return None
     try:
         return query(nvml, _handle(nvml, entry))
-    except nvml.NVMLError:
+    except Exception:  # NVMLError; anything from the libraries of this name that other makers install
         return None
 
 
@@ -58,10 +58,7 @@ def _library(process: int) -> Any:
     """Return the library, initialized in this process (again after a fork); None if not installed."""
     try:
         nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return None
-    try:
         nvml.nvmlInit()
-    except nvml.NVMLError:
+    except Exception:
         return None
     return nvml

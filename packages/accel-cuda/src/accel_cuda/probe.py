@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
 from accel_core.vendor import (
     Confirmation,
     Evidence,
-    device_files,
     distribution_version,
+    found_devices,
     module_exists,
     torch_build,
 )
@@ -21,7 +22,11 @@ from accel_cuda import visible
 
 #: Fields of torch.version; builds for these devices set one of them.
 TORCH_FIELDS = ("cuda", "hip")
-DEVICE_FILES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")
+#: Of NVIDIA, AMD and Hygon, WSL, Jetson (two), MetaX, Iluvatar. Other cards with CUDA's interface are counted, too.
+DEVICE_FILES = (
+    "dev/nvidia[0-9]*", "dev/kfd", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu/igpu[0-9]*/ctrl", "dev/mxcd",
+    "dev/iluvatar[0-9]*",
+)  # fmt: skip
 
 
 def evidence() -> Evidence:
@@ -29,18 +34,17 @@ def evidence() -> Evidence:
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
     version = f"torch {distribution_version('torch') or 'of unknown version'}"
-    files = device_files(DEVICE_FILES)
+    present, found = found_devices(DEVICE_FILES)
     linux = sys.platform.startswith("linux")
     built = [f"{name} {torch_build(name)}" for name in TORCH_FIELDS if torch_build(name)]
     if not built:
         return Evidence(
-            False, bool(files) if linux else None, f"{version} is built without {' or '.join(TORCH_FIELDS)}"
+            False, present if linux else None, f"{version} is built without {' or '.join(TORCH_FIELDS)}"
         )
     have = f"{version} is built with {' and '.join(built)}"
     if not linux:
         return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")
-    found = f"{files[0]} exists" if files else f"no device file {' or '.join(DEVICE_FILES)}"
-    return Evidence(True, bool(files), f"{have}; {found}")
+    return Evidence(True, present or None, f"{have}; {found}")
 
 
 def confirm() -> Confirmation:
@@ -51,10 +55,18 @@ def confirm() -> Confirmation:
         return Confirmation(0, replaced)
     # device_count() uses NVML if possible. torch.cuda.is_available() could initialize the driver, after which
     # forked child processes cannot use the devices.
-    count = int(torch.cuda.device_count())
+    with warnings.catch_warnings(record=True) as logged:
+        warnings.simplefilter("always")
+        count = int(torch.cuda.device_count())
     value = os.environ.get(visible.VARIABLE)
     limited = "" if value is None else f" with {visible.VARIABLE}={value or '(empty)'}"
-    return Confirmation(count, f"torch.cuda counts {count}{limited}")
+    # torch warns of a driver that does not work, and adds the place in its sources.
+    faults = (str(warning.message).partition(" (Triggered")[0] for warning in logged)
+    return Confirmation(count, "; ".join((f"torch.cuda counts {count}{limited}", *map(_one_line, faults))))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 # Migration tools of other vendors make torch.cuda use their own device.

@@ -12,3 +12,8 @@ TRAITS: dict[str, Trait] = {}
 ROCM: dict[str, Trait] = {
     Feature.TRITON: Trait.unsupported("importing Triton breaks DeepSpeed's use of the device on ROCm")
 }
+
+#: Added for a card without a compute capability.
+NO_CAPABILITY: dict[str, Trait] = {
+    Feature.TRITON: Trait.unsupported("unknown: neither NVML nor torch.cuda reports a compute capability")
+}

@@ -81,7 +81,10 @@ def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
 @MemoizedLoader
 def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
     """Return the kernels for a device, which is the current one, and their name. Raises `KernelsUnusable`."""
-    architecture = _architecture(device)
+    try:
+        architecture = _architecture(device)
+    except (RuntimeError, AttributeError) as error:
+        raise KernelsUnusable(f"unknown architecture: {error}") from error
     driver: DeviceDriver = hip.Runtime() if torch.version.hip else Driver()
     reasons = []
     for route, image_for in _routes().items():
