@@ -78,9 +78,19 @@ def test_render_nodes_of_other_vendors_are_no_evidence(
     assert reported in presence.reason
 
 
-def test_machine_without_a_node_has_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("vendor", ["", "0x10de"])
+def test_missing_node_proves_nothing(
+    vendor: str,
+    torch_of: Callable[..., None],
+    render_node: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert hardware.presence().present is False
+    if vendor:
+        render_node(vendor)
+    torch_of("2.13.0+xpu", "20250101")
+    assert (probe.evidence().runtime, probe.evidence().hardware) == (True, None)
 
 
 def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +141,20 @@ def test_release_in_range_and_a_node_are_evidence(ipex: Any, render_node: Any) -
     evidence = ipex_probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, True)
     assert "2.8.10+xpu" in evidence.reason
+
+
+@pytest.mark.parametrize(("names", "runtime"), [(["cpu"], False), (["cpu", "gpu"], True), ([], True)])
+def test_build_for_cpus_is_known_by_its_libraries(
+    ipex: Any, render_node: Any, tmp_path: Path, names: list[str], runtime: bool
+) -> None:
+    ipex("2.8.0")
+    render_node("0x8086")
+    for name in names:
+        library = tmp_path / f"intel_extension_for_pytorch/lib/libintel-ext-pt-{name}.so"
+        library.parent.mkdir(exist_ok=True)
+        library.touch()
+    evidence = ipex_probe.evidence()
+    assert (evidence.runtime, "build for CPUs" in evidence.reason) == (runtime, not runtime)
 
 
 def test_import_beside_another_torch_fails_with_both_versions(

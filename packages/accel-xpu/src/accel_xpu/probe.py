@@ -21,7 +21,7 @@ def evidence() -> Evidence:
     presence = hardware.presence()
     if torch_build("xpu") is None:
         return Evidence(False, presence.present, f"torch {version} is built without XPU")
-    return Evidence(True, presence.present, f"torch {version} is built with XPU; {presence.reason}")
+    return Evidence(True, presence.hardware, f"torch {version} is built with XPU; {presence.reason}")
 
 
 def confirm() -> Confirmation:

@@ -9,12 +9,21 @@ import importlib
 import io
 from types import ModuleType
 
-from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, module_exists
+from accel_core.vendor import (
+    Confirmation,
+    Evidence,
+    distribution_version,
+    in_range,
+    lacks_library,
+    module_exists,
+)
 from accel_xpu import hardware, probe
 
 MODULE = "intel_extension_for_pytorch"
 #: Supported releases; 2.8 is the last one.
 IPEX = ">=2.5,<2.9"
+#: What its build for CPUs lacks, which takes seconds to import and replaces kernels of torch.
+_LIBRARY = "*intel-ext-pt-gpu*"
 
 
 def evidence() -> Evidence:
@@ -25,7 +34,10 @@ def evidence() -> Evidence:
     if version is not None and not in_range(version, IPEX):
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
     presence = hardware.presence()
-    return Evidence(True, presence.present, f"{MODULE} {version or 'of unknown version'}; {presence.reason}")
+    installed = f"{MODULE} {version or 'of unknown version'}"
+    if lacks_library(MODULE, _LIBRARY):
+        return Evidence(False, presence.present, f"{installed} is the build for CPUs")
+    return Evidence(True, presence.hardware, f"{installed}; {presence.reason}")
 
 
 def confirm() -> Confirmation:
