@@ -45,6 +45,11 @@ def test_a_mac_may_have_a_gpu(mac: Path) -> None:
     assert (evidence.runtime, evidence.hardware) == (True, None)
 
 
+def test_a_mac_needs_no_file_to_be_known(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert (probe.evidence().runtime, probe.evidence().hardware) == (True, None)
+
+
 @pytest.mark.parametrize(
     ("version", "reported"), [(None, "torch is not installed"), ("2.4.1", "torch 2.4.1")]
 )

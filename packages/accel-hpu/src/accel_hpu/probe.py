@@ -10,11 +10,15 @@ PLUGIN = "habana-torch-plugin"
 #: Tested releases of the plugin, those for torch 2.5 and later.
 RELEASES = ">=1.19,<2"
 DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
+#: Of Habana. Accelerators in processors of Intel and AMD have files of the same names.
+PCI_VENDOR = "0x1da3"
 
 
 def evidence() -> Evidence:
     """Check distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
-    return runtime_evidence("habana_frameworks.torch.hpu", RELEASES, DEVICE_FILES, distribution=PLUGIN)
+    return runtime_evidence(
+        "habana_frameworks.torch.hpu", RELEASES, DEVICE_FILES, distribution=PLUGIN, pci_vendor=PCI_VENDOR
+    )
 
 
 def confirm() -> Confirmation:

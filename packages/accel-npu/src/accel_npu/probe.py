@@ -9,7 +9,8 @@ from accel_npu import cann, visible
 
 #: Tested releases of torch_npu.
 TORCH_NPU = ">=2.5,<2.15"
-DEVICE_FILES = ("dev/davinci[0-9]*",)
+#: Of whole devices, and of their virtual parts.
+DEVICE_FILES = ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*")
 
 
 def evidence() -> Evidence:
