@@ -60,6 +60,8 @@ class HostProcessGroup(dist.ProcessGroup):
         self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout=timeout)
         # What this class does not override is done by gloo.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        # torch >= 2.15 reads the default backend of each group, for its flight recorder.
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         _serve_monitored_barrier()
         #: The collectives: `SharedMemory` or `Communicator`; None: gloo has to do all.
         self._library: Any = None

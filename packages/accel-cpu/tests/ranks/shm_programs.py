@@ -132,6 +132,12 @@ def many_groups(rank: int, ranks: int, count: int) -> list[Any]:
     return [before, used(), sorted(reasons)]
 
 
+def sequence_numbers(rank: int, ranks: int) -> list[int]:
+    """Return what the default backend of the default group and of a new one counts."""
+    groups: list[Any] = [dist.group.WORLD, dist.new_group()]
+    return [group._get_sequence_number_for_group() for group in groups]
+
+
 def again(rank: int, ranks: int, path: str) -> list[float]:
     """The default group is destroyed and made again."""
     found = []

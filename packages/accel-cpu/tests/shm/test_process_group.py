@@ -94,6 +94,11 @@ def test_the_default_group_can_be_made_again(tmp_path: Path) -> None:
     assert jobs.values(programs.again, 2, str(tmp_path)) == [[3.0] * 4] * 2
 
 
+def test_groups_have_a_default_backend() -> None:
+    """The flight recorder of torch >= 2.15 reads it when a group is created; sequence numbers do in every release."""
+    assert jobs.values(programs.sequence_numbers, 2) == [[0, 0]] * 2
+
+
 def test_synchronous_calls_start_no_thread() -> None:
     assert jobs.values(programs.threads, 2) == [[], []]
 
