@@ -124,8 +124,7 @@ def _create_store(
 ) -> Any:
     from accel_core import env
 
-    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
-    if rank == 0 and not agents and hostname == env.STORE_ADDRESS.get():
+    if rank == 0 and hostname == env.STORE_ADDRESS.get() and not _is_agents_store(hostname, port):
         listening = _listening_socket(hostname, port)
         if listening is not None:
             from torch._C._distributed_c10d import TCPStore  # not exported by torch.distributed
@@ -141,6 +140,14 @@ def _create_store(
                 use_libuv=use_libuv,
             )
     return stock(hostname, port, rank, world_size, timeout, use_libuv)
+
+
+def _is_agents_store(hostname: str, port: int) -> bool:
+    """Return whether torch connects to the store of torchrun's agent: torch < 2.15 does so at every address."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return False
+    serves = getattr(sys.modules["torch.distributed.rendezvous"], "_agent_store_serves", None)
+    return serves is None or bool(serves(hostname, port))
 
 
 def _listening_socket(hostname: str, port: int) -> socket.socket | None:

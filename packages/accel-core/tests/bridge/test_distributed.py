@@ -385,6 +385,31 @@ def test_an_address_that_is_not_of_this_host_is_left_to_torch() -> None:
         assert activate._listening_socket("127.0.0.1", used.getsockname()[1]) is None
 
 
+#: Starts a second store at another port than the one of torchrun's agent.
+_SECOND_STORE = """
+import datetime, os, socket, sys
+import torch.distributed
+rendezvous = sys.modules["torch.distributed.rendezvous"]  # the attribute is a function
+if not hasattr(rendezvous, "_agent_store_serves"):  # torch 2.15
+    rendezvous._agent_store_serves = lambda host, port: False
+port, limit = int(os.environ["PORT"]), datetime.timedelta(seconds=20)
+store = rendezvous._create_c10d_store("127.0.0.1", port, 0, 1, limit)
+other = socket.socket()
+other.settimeout(60)
+print(other.connect_ex(("127.0.0.2", store.port)) == 0)
+"""
+
+
+def test_second_store_under_torchrun_listens_at_its_address(children: Any) -> None:
+    variables = {"TORCHELASTIC_USE_AGENT_STORE": "True", env.STORE_ADDRESS.name: "127.0.0.1"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        variables["PORT"] = str(held.getsockname()[1])
+        assert children.run(_SECOND_STORE, **variables).out.split() == ["False"]
+
+
 # --- a process whose ranks have talked through gloo ends without an abort
 
 
