@@ -151,23 +151,41 @@ from accel_ops.offload import patches, speedups
 def method(s, name): return vars(pkgutil.resolve_name(s.target))[patches.attribute_of(s.cls, name)]
 replaced = {s.name for s in speedups.SPEEDUPS
             if any(hasattr(method(s, m), "_accel_stock") for m, _, r in s.methods if r)}
-print(json.dumps([deepspeed.__file__, sorted(replaced), sorted(s.name for s in speedups.examined() if s.on)]))
+states = speedups.examined()
+reasons = {s.name: s.reason for s in states if not s.on}
+print(json.dumps([deepspeed.__file__, sorted(replaced), sorted(s.name for s in states if s.on), reasons]))
 """
 
 
 @needs_all
-def test_a_planted_change_of_deepspeed_switches_the_speedup_off(children: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "line", "lost"),
+    [
+        ("", "", set()),
+        ("stage_1_and_2", "self.local_overflow = True\n", {"zero2-gradients", "zero2-step"}),
+    ],
+    ids=["same sources", "changed"],
+)
+def test_later_release_loses_changed_speedups_only(
+    children: Any, tmp_path: Path, file: str, line: str, lost: set[str]
+) -> None:
     location = deepspeed_folder()
     assert location is not None
-    copied = tmp_path / "site" / "deepspeed"
+    site = tmp_path / "site"
+    copied = site / "deepspeed"
     shutil.copytree(location, copied, ignore=shutil.ignore_patterns("__pycache__", "*.cu", "*.cpp", "*.h"))
-    file = copied / "runtime" / "zero" / "stage_1_and_2.py"
-    text = file.read_text("utf-8")
-    planted = text.replace("self.local_overflow = True\n", "self.local_overflow = True  # planted\n", 1)
-    assert planted != text
-    file.write_text(planted, encoding="utf-8")
+    (site / "deepspeed-0.19.9.dist-info").mkdir()
+    (site / "deepspeed-0.19.9.dist-info/METADATA").write_text("Name: deepspeed\nVersion: 0.19.9\n", "utf-8")
+    if file:
+        source = copied / "runtime" / "zero" / f"{file}.py"
+        text = source.read_text("utf-8")
+        planted = text.replace(line, f"{line.rstrip()}  # planted\n", 1)
+        assert planted != text
+        source.write_text(planted, encoding="utf-8")
 
-    where, replaced, examined = children.run(_STATE, [tmp_path / "site"], DS_ACCELERATOR="cpu").report
+    where, replaced, examined, reasons = children.run(_STATE, [site], DS_ACCELERATOR="cpu").report
     assert where.startswith(str(copied))
-    assert replaced == sorted({*_NAMES} - {"zero2-gradients", "zero2-step"})
+    assert replaced == sorted({*_NAMES} - lost)
     assert examined == ["checkpoint-writer", *replaced]
+    assert reasons.keys() == lost
+    assert all("has another source" in text or "needs zero2-gradients" in text for text in reasons.values())

@@ -19,7 +19,7 @@ from typing import Any
 from accel_ops.offload import patches
 from accel_ops.offload.patches import Speedup
 
-_RELEASES = ">=0.18.7,<=0.19.8"
+_RELEASES = ">=0.18.7,<0.20"
 _INFO = "deepspeed.runtime.model_checkpointing.utils"
 _REASON = "what the checkpoint writer saves is complete, and is found when it is loaded"
 CHANGES = (

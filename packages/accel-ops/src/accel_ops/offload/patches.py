@@ -33,7 +33,7 @@ class Speedup:
 
     name:     what ACCEL_SPEEDUPS calls it.
     target:   DeepSpeed's "module:Class".
-    releases: the releases with which it was tested.
+    releases: the range that is compared at all: from the first release that was tested to the end of the series.
     methods:  rows of (method, fingerprints of the sources for which the replacement was written, replacement). The
         fingerprints are separated by blanks. A replacement is a "module:function" of this package that is called with
         the stock method, the object and the arguments; empty for a method that is only relied upon.

@@ -20,6 +20,8 @@ from accel_ops.offload.patches import Speedup, Status
 _log = logging.getLogger("accel_core")
 _STAGE_1_AND_2 = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 _STAGE_3 = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
+#: Later releases of the series count, too: the fingerprints decide.
+_NEWEST, _ALL_RELEASES = ">=0.19.8,<0.20", ">=0.18.7,<0.20"
 
 # Rows of (method, fingerprints of known sources, replacement). Methods without a replacement are relied upon.
 _GRADIENTS_2 = (
@@ -89,7 +91,7 @@ _OVERFLOW_3 = (("has_overflow", "4778da6df5e7534e", "zero3:find_overflow"),)
 
 SPEEDUPS = (
     Speedup(
-        "zero2-gradients", _STAGE_1_AND_2, "==0.19.8", methods=_GRADIENTS_2,
+        "zero2-gradients", _STAGE_1_AND_2, _NEWEST, methods=_GRADIENTS_2,
         reason="ZeRO 1 and 2: one pass accumulates, converts and copies a gradient and computes its norm and overflow",
     ),
     Speedup(
@@ -97,27 +99,27 @@ SPEEDUPS = (
         reason="ZeRO 1 and 2: one pass converts and copies a gradient and computes its norm and overflow",
     ),
     Speedup(
-        "zero2-step", _STAGE_1_AND_2, ">=0.18.7,<=0.19.8", methods=_STEP_2, needs="zero2-gradients",
+        "zero2-step", _STAGE_1_AND_2, _ALL_RELEASES, methods=_STEP_2, needs="zero2-gradients",
         reason="ZeRO 1 and 2: the optimizer's kernel unscales and clips, and writes the 16-bit parameters",
     ),
     Speedup(
-        "zero2-average", _STAGE_1_AND_2, "==0.19.8", methods=_AVERAGE_2,
+        "zero2-average", _STAGE_1_AND_2, _NEWEST, methods=_AVERAGE_2,
         reason="ZeRO 1 and 2: averaging over one rank copies nothing",
     ),
     Speedup(
-        "zero3-gradients", _STAGE_3, "==0.19.8", methods=_GRADIENTS_3,
+        "zero3-gradients", _STAGE_3, _NEWEST, methods=_GRADIENTS_3,
         reason="ZeRO 3: one pass converts and copies a gradient and computes its norm",
     ),
     Speedup(
-        "zero3-step", _STAGE_3, "==0.19.8", methods=_STEP_3, needs="zero3-gradients",
+        "zero3-step", _STAGE_3, _NEWEST, methods=_STEP_3, needs="zero3-gradients",
         reason="ZeRO 3: the optimizer's kernel unscales and clips, and writes the 16-bit parameters",
     ),
     Speedup(
-        "zero3-average", _STAGE_3, "==0.19.8", methods=_AVERAGE_3,
+        "zero3-average", _STAGE_3, _NEWEST, methods=_AVERAGE_3,
         reason="ZeRO 3: averaging over one rank copies nothing",
     ),
     Speedup(
-        "zero3-overflow", _STAGE_3, ">=0.18.7,<=0.19.8", methods=_OVERFLOW_3,
+        "zero3-overflow", _STAGE_3, _ALL_RELEASES, methods=_OVERFLOW_3,
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
     ),
 )  # fmt: skip
