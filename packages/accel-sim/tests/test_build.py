@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from accel_sim import build
-from accel_sim.errors import SimulatorBuildFailed
+import accel_sim
+from accel_sim import activation, build, simulation
+from accel_sim.errors import NotSimulated, SimulatorBuildFailed
 
 #: Writes what it was asked to make, and notes that it was called.
 COMPILER = """#!/bin/sh
@@ -186,3 +187,22 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do", "see"]
     assert "no C++ compiler 'c++' on PATH" in parts[0]
     assert "apt install g++" in parts[2]
+
+
+# Builds of torch with kernels of their own
+
+
+@pytest.mark.parametrize(
+    ("key", "built"), [("cuda", {"cuda": "13.2"}), ("cuda", {"hip": "7.2"}), ("xpu", {"xpu": "20260100"})]
+)
+def test_device_of_torch_build_is_not_simulated(key, built, monkeypatch):
+    version = {"__version__": "2.15.0+gpu", "cuda": None, **built}
+    monkeypatch.setattr(build, "_torch", lambda: (None, version))
+    monkeypatch.setattr(simulation, "_current", None)
+    (name, release), *_ = built.items()
+    for refused in (accel_sim.environment, activation.activate):
+        with pytest.raises(NotSimulated, match="ACC-704") as raised:
+            refused(key)
+        assert f"built for {name} {release}" in str(raised.value)
+        assert "install torch 2.15.0" in str(raised.value)
+    build.check_torch("npu")

@@ -162,6 +162,19 @@ def test_amp_of_the_vendor_is_torchs(printed, key):
     assert printed(key, AMP.format(key=key)) == ["torch.bfloat16", "4.0 True"]
 
 
+def test_torch_creates_both_nccl_classes(printed):
+    """torch >= 2.15 calls ProcessGroupNCCL2, with the device as its fifth argument."""
+    source = """
+import torch
+from torch.distributed import HashStore, distributed_c10d as c10d
+for name in ("ProcessGroupNCCL", "ProcessGroupNCCL2"):
+    cls = getattr(c10d, name)
+    group = cls(HashStore(), 0, 1, c10d.ProcessGroupNCCL.Options(), torch.device("cuda", 0))
+    print(group.name(), isinstance(group, cls))
+"""
+    assert printed("cuda", source) == ["nccl True"] * 2
+
+
 def test_memory_of_a_process_can_be_limited_and_nccl_has_a_version(printed):
     source = """
 import torch

@@ -42,6 +42,7 @@ def activate(key: str) -> Simulation:
             expected="one kind of device a process",
             do="start another process",
         )
+    build.check_torch(vendor.key)
     simulation = _start(vendor)
     set_current(simulation)
     _register(simulation)
@@ -190,8 +191,8 @@ def _give_storages(simulation: Simulation) -> None:
     storage.resize_ = resized
 
 
-#: Backends that torch creates by class instead of by registration.
-_BUILT_IN = ("nccl", "xccl")
+#: Classes of the backends that torch creates by class instead of by registration. NCCL2: torch >= 2.15.
+_BUILT_IN = {"nccl": ("NCCL", "NCCL2"), "xccl": ("XCCL",)}
 
 
 def _register_collectives(simulation: Simulation) -> None:
@@ -203,10 +204,11 @@ def _register_collectives(simulation: Simulation) -> None:
         return
     if name in _BUILT_IN:
 
-        def group(store: Any, rank: int, size: int, options: Any) -> Any:
+        def group(store: Any, rank: int, size: int, options: Any, _device: Any = None) -> Any:
             return _backend(simulation, store, rank, size, options._timeout)
 
-        replace_class(name.upper(), group, Options=_Options)
+        for each in _BUILT_IN[name]:
+            replace_class(each, group, Options=_Options)
     else:
 
         def create(options: Any, _backend_options: Any = None) -> Any:
@@ -241,7 +243,7 @@ def replace_class(backend: str, make: Callable[..., Any], **members: Any) -> Non
     class Meta(type):
         def __instancecheck__(cls, value: object) -> bool:
             name = getattr(value, "name", None)
-            return callable(name) and str(name()).upper() == backend.upper()
+            return callable(name) and str(name()).upper() == backend.upper().removesuffix("2")
 
         def __call__(cls, *arguments: Any, **options: Any) -> Any:
             return make(*arguments, **options)

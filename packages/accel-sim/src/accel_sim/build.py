@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from accel_core.native import Source, build, compiler
-from accel_sim.errors import SimulatorBuildFailed
+from accel_sim.errors import NotSimulated, SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
@@ -33,6 +33,27 @@ UNITS = {
     "collectives and Python": _WITH_PYTHON,
     "device and operators": tuple(sorted({path.stem for path in SOURCES.glob("*.cpp")} - {*_WITH_PYTHON})),
 }
+
+
+#: Fields of torch.version that say that torch has kernels of its own for a device type.
+_OWN_KERNELS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
+
+
+def check_torch(key: str) -> None:
+    """Raise `NotSimulated` if the installed torch is built for this device type.
+
+    Simulated kernels are a fallback of the type's dispatch key: torch's own would run, without a driver.
+    """
+    version = _torch()[1]
+    built = " and ".join(f"{name} {version[name]}" for name in _OWN_KERNELS.get(key, ()) if version.get(name))
+    if built:
+        base = str(version["__version__"]).partition("+")[0]
+        raise NotSimulated(
+            what=f"{key} cannot be simulated with this build of torch",
+            found=f"torch {version['__version__']}, built for {built}: its kernels for {key} need a driver",
+            expected="a build of torch for the CPU",
+            do=f"install torch {base} from PyTorch's index of CPU builds, or simulate another device",
+        )
 
 
 def library() -> Path:
@@ -68,8 +89,8 @@ def _torch() -> tuple[Path, dict[str, Any]]:
         raise SimulatorBuildFailed(
             what="the simulated device cannot be built",
             found="no torch in this environment",
-            expected="torch 2.13, whose headers the device is compiled with",
-            do="pip install torch==2.13.0",
+            expected="torch, whose headers the device is compiled with",
+            do="pip install torch",
         )
     folder = Path(spec.origin).parent
     version = importlib.util.spec_from_file_location("accel_sim_torch_version", folder / "version.py")
@@ -155,8 +176,8 @@ def _run(command: list[str], work: Path) -> None:
         raise SimulatorBuildFailed(
             what=f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
             found="\n".join(errors[:5]) or result.stderr[-500:],
-            expected="the headers of a torch that this release was written for (2.13)",
-            do="install torch 2.13 or a newer accel-sim; the command was: " + " ".join(command),
+            expected="the headers of a torch that this release was written for: `accel doctor` notes any other",
+            do="install another torch or a newer accel-sim; the command was: " + " ".join(command),
         )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from accel_core import env
 from accel_core.native import trust
-from accel_sim import behaviours, settings, vendor_tools, vendors
+from accel_sim import behaviours, build, settings, vendor_tools, vendors
 from accel_sim.vendors import SimVendor
 
 #: A folder in the cache.
@@ -43,9 +43,10 @@ def environment(
     key: one of ours, or a JSON file that describes the device.
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
     like_hardware: its mode without what holds only for simulated devices; one device, unless `devices` says more.
-    The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`.
+    The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`, `NotSimulated`.
     """
     vendor = vendors.find(key)
+    build.check_torch(vendor.key)
     result = _without_outer(os.environ if base is None else base)
     if like_hardware:
         result.setdefault(settings.DEVICES.name, "1")
