@@ -43,7 +43,7 @@ class Runtime:
 
 
 RUNTIMES = (
-    Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.5,<2.15",
+    Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.8,<2.15",
             ("dev/davinci0", "dev/vdavinci100"), "dev/davinci_manager", "dev/davinci[0-9]* or dev/vdavinci[0-9]*",
             "torch_npu", "torch_npu"),
     Runtime("mlu", ("1.25.0", "1.29.2", f"1.33.1+torch{TORCH}.0", "1.30.0rc1"), ("1.17.0", "2.0", "unknown"),

@@ -274,8 +274,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     def _pin_arguments(self) -> tuple[str, ...]:
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
-        module = getattr(torch, "accelerator", None)  # torch 2.6
-        current = None if module is None else module.current_accelerator()
+        current = torch.accelerator.current_accelerator()
         return () if current is not None and current.type == self._name else (self._name,)
 
     # ------------------------------------------------------------------------------------- dtypes

@@ -33,7 +33,7 @@ def test_torch_is_not_installed(bare: Any) -> None:
     bare.cpu()
     problem = only_problem(bare.doctor())
     assert (problem["code"], problem["subject"]) == ("torch-missing", "torch")
-    assert "pip install 'torch<2.16,>=2.6'" in problem["advice"]
+    assert "pip install 'torch<2.16,>=2.8'" in problem["advice"]
 
 
 @pytest.mark.parametrize(

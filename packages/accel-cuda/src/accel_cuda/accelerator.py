@@ -81,7 +81,7 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
         """Return True below compute capability 9, where torch._grouped_mm is a slow loop over the groups."""
         if not self.is_triton_supported() or importlib.util.find_spec("triton") is None:
             return False
-        return not hasattr(torch, "_grouped_mm") or self._capability() < 9
+        return self._capability() < 9
 
     @override
     def get_op_builder(self, class_name: str) -> Any:

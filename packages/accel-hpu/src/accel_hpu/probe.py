@@ -7,7 +7,7 @@ from __future__ import annotations
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
-#: Tested releases of the plugin, those for torch 2.5 and later.
+#: Tested releases of the plugin. 1.22 is for torch 2.7, 1.23 for torch 2.9.
 RELEASES = ">=1.19,<2"
 DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
 #: Of Habana. Accelerators in processors of Intel and AMD have files of the same names.

@@ -12,7 +12,7 @@ VENDOR = Vendor(
     probe="accel_hpu.probe",
     distribution="accel-hpu",
     requires="habana_frameworks.torch.hpu",
-    install="take habana-torch-plugin and the torch that belongs to it from Intel's Gaudi software 1.19 or later, or "
+    install="take habana-torch-plugin and the torch that belongs to it from Intel's Gaudi software 1.23 or later, or "
     "its container image: neither is on the index, and the plugin does not work with torch {torch} of another origin",
     version=__version__,
 )

@@ -73,8 +73,8 @@ def test_pinned_memory_is_locked_for_hpu(
 ) -> None:
     assert accelerator.is_pinned(accelerator.pin_memory(torch.ones(3)))
     assert accelerator.is_pinned(accelerator.pin_empty(3, dtype=torch.float32))
-    # torch 2.5 does not count hpu among its accelerators, and needs the device by name.
-    monkeypatch.delattr(torch, "accelerator")
+    # A torch whose own accelerator is another one needs the device by name.
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     reported: list[Any] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: reported.append(device) or self)
     HPU_Accelerator().pin_memory(torch.ones(3))

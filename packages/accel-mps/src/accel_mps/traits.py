@@ -12,7 +12,7 @@ TRAITS: dict[str, Trait] = {
     Feature.INDEXED_DEVICES: Trait.unsupported(
         "torch knows one Apple GPU; device() and device_name() drop the index"
     ),
-    Feature.STREAMS: Trait.unsupported("torch.mps puts all work into one queue, in order; Stream is None"),
+    Feature.STREAMS: Trait.unsupported("all work goes into one queue of torch.mps, in order; Stream is None"),
     Feature.GRAPHS: Trait.unsupported("torch.mps records no graphs; a capture runs the code inside"),
     Feature.PINNED_MEMORY: Trait.unsupported("host and GPU share memory; pin_memory gives the tensor itself"),
     Feature.FP64: Trait.unsupported("Metal has no double precision"),

@@ -12,6 +12,6 @@ VENDOR = Vendor(
     probe="accel_mps.probe",
     distribution="accel-mps",
     requires="torch.mps",
-    install="nothing to install: torch.mps is in every torch for macOS, 2.5 or later, and needs a Mac with a GPU",
+    install="nothing to install: torch.mps is in every torch for macOS, 2.8 or later, and needs a Mac with a GPU",
     version=__version__,
 )

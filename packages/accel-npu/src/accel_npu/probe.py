@@ -8,7 +8,7 @@ from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 from accel_npu import cann, visible
 
 #: Tested releases of torch_npu.
-TORCH_NPU = ">=2.5,<2.15"
+TORCH_NPU = ">=2.8,<2.15"
 #: Of whole devices, and of their virtual parts.
 DEVICE_FILES = ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*")
 

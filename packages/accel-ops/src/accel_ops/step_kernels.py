@@ -199,11 +199,7 @@ def _table(rows: Sequence[Sequence[torch.Tensor]], ends: Sequence[int], chunk: i
 
 def _changed(tensors: Tensors) -> None:
     """Let autograd know that tensors have changed, which it cannot see."""
-    try:
-        torch.autograd.graph.increment_version(tensors)
-    except TypeError:  # torch 2.5 takes one
-        for tensor in tensors:
-            torch.autograd.graph.increment_version(tensor)
+    torch.autograd.graph.increment_version(tensors)
 
 
 _NO_FLAG = torch.empty(0)

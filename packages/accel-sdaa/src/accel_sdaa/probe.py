@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
-#: Tested releases of torch_sdaa, those for torch 2.7 and later; earlier ones are for torch 2.4.
+#: Tested releases of torch_sdaa; earlier ones are for torch 2.4.
 TORCH_SDAA = ">=3.0,<4"
 DEVICE_FILES = ("dev/tcaicard[0-9]*",)
 

@@ -22,7 +22,7 @@ METADATA = """Metadata-Version: 2.4
 Name: accel-good
 Version: 1.0
 Requires-Dist: accel-core>=0.1,<0.3
-Requires-Dist: torch>=2.5
+Requires-Dist: torch>=2.8
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
 #: The variants whose processes are started in quick runs too; one for each kind of process.

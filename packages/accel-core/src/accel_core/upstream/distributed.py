@@ -179,8 +179,8 @@ def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
 
     if "transformers.training_args" not in sys.modules or not env.is_local_rank_zero():
         return
-    name, asked = accel.device_name().partition(":")[0], getattr(torch, "accelerator", None)  # torch 2.6
-    if name == "cpu" or asked is None or asked.is_available():  # house: torch's device type
+    name = accel.device_name().partition(":")[0]
+    if name == "cpu" or torch.accelerator.is_available():  # house: torch's device type
         return
     _log.warning(
         "torch.accelerator has no device, but DeepSpeed uses %r: TrainingArguments ends in 'Cannot access accelerator "

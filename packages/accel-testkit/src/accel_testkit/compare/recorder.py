@@ -533,8 +533,8 @@ def _is_readable(value: Any) -> bool:
 
 def _device() -> str:
     """Return the type of the device that the program has: `cpu` without one."""
-    accelerator = getattr(torch, "accelerator", None)  # torch 2.6
-    return accelerator.current_accelerator().type if accelerator and accelerator.is_available() else "cpu"
+    current = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if current is None else current.type
 
 
 def _on_cpu(values: Any) -> Any:

@@ -82,7 +82,7 @@ def test_requirements_are_ranges(requirements: list[Requirement], vendor: Vendor
     words = re.findall(r"[\w-]+(?:\.[\w-]+)*", vendor.requires)
     forced = named & {*map(canonicalize_name, words)} - {"torch"}
     holds[f"no requirement of the runtime: {forced}"] = not forced
-    do = "write ranges: torch>=2.5, without a cap"
+    do = "write ranges: torch>=2.8, without a cap"
     holds.expect(f"[project] dependencies of {vendor.distribution}", do)
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -82,8 +81,7 @@ def _graphs(acc: DeepSpeedAccelerator) -> Signs:
 
 def _torch_pins(acc: DeepSpeedAccelerator) -> bool:
     """Whether torch locks pages for this device; a synchronized one would gain nothing by it."""
-    accelerators: Any = getattr(torch, "accelerator", None)  # torch 2.6
-    current = None if accelerators is None else accelerators.current_accelerator()
+    current = torch.accelerator.current_accelerator()
     if current is None or current.type != acc.device().type or acc.is_synchronized_device():
         return False
     try:

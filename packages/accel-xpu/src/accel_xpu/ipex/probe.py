@@ -21,7 +21,7 @@ from accel_xpu import hardware, probe
 
 MODULE = "intel_extension_for_pytorch"
 #: Supported releases; 2.8 is the last one.
-IPEX = ">=2.5,<2.9"
+IPEX = ">=2.8,<2.9"
 #: What its build for CPUs lacks, which takes seconds to import and replaces kernels of torch.
 _LIBRARY = "*intel-ext-pt-gpu*"
 

@@ -116,8 +116,8 @@ def _changes(text, old, new):
 for _name, _fails, _patch in (
     ("entry_point_has_another_name", "package.core_finds_it", _changes("entry_points", "good =", "better =")),
     ("runtime_is_required", "package.requirements_are_ranges",
-     _changes("metadata", "torch>=2.5\n", "torch>=2.5\nRequires-Dist: torch-good>=2\n")),
-    ("torch_is_pinned", "package.requirements_are_ranges", _changes("metadata", "torch>=2.5", "torch==2.13.0")),
+     _changes("metadata", "torch>=2.8\n", "torch>=2.8\nRequires-Dist: torch-good>=2\n")),
+    ("torch_is_pinned", "package.requirements_are_ranges", _changes("metadata", "torch>=2.8", "torch==2.13.0")),
     ("evidence_is_speechless", "probe.evidence_is_evidence",
      _sets("accel_good.probe.evidence", lambda: Evidence(True, True, ""))),
     ("evidence_is_blind", "probe.evidence_sees_the_device",
