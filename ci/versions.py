@@ -5,14 +5,17 @@
 python -m ci.versions    renew them in docs/versions.md
 
 Why: requirements, interface numbers and ranges are in thirteen places, and a page that repeats them goes stale.
+Releases of torch and Python are those of tests/torch_versions, which records its runs.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -24,6 +27,7 @@ from ci.printed import table
 from ci.workspace import CORE, Package
 
 PAGE = Path("docs/versions.md")
+RUNS = Path("tests/torch_versions/runs.json")
 _TABLE = re.compile(r"(?<=<!-- versions: )(?P<name>(?!end)\w+) -->\n.*?(?=<!-- versions: end -->)", re.DOTALL)
 
 
@@ -32,6 +36,7 @@ def page(root: Path) -> str:
     packages = workspace.load(root)
     tables = {
         "supported": (["", "accepted", "tried", "in CI"], _supported(root, packages)),
+        "tried": _tried(runs(root)),
         "packages": (
             ["package", "version", "requires", "interface", "vendor's runtime"],
             [_package(root, package) for package in packages.values()],
@@ -48,6 +53,27 @@ def page(root: Path) -> str:
     return _TABLE.sub(renewed, (root / PAGE).read_text(encoding="utf-8"))
 
 
+def runs(root: Path) -> list[dict[str, Any]]:
+    """The recorded runs of tests/torch_versions: one a torch and Python."""
+    rows: list[dict[str, Any]] = json.loads((root / RUNS).read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def _tried(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    shown = [
+        [
+            row["torch"],
+            row["python"],
+            row["deepspeed"],
+            row["date"],
+            *(row["parts"].get(name, "–") for name in names),
+        ]
+        for row in rows
+    ]
+    return ["torch", "Python", "DeepSpeed", "on", *names], shown
+
+
 def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:
     classifiers = packages[CORE].project["classifiers"]
     stated = [text.rpartition(" ")[2] for text in classifiers if re.search(r":: 3\.\d+$", text)]
@@ -60,7 +86,10 @@ def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:
     python = packages[CORE].project["requires-python"]
     return [
         ["Python", python, ", ".join(stated), ", ".join(run)],
-        ["torch", ", ".join(sorted(torch)), _range(TRIED_TORCH), _constraints(root)["torch"]],
+        [
+            *("torch", ", ".join(sorted(torch)), _range(TRIED_TORCH)),
+            f"{_constraints(root)['torch']}; weekly the lowest and the newest",
+        ],
         ["DeepSpeed", _range(SUPPORTED), _range(TRIED), f"the newest of {' and '.join(series)}"],
     ]
 

@@ -78,7 +78,7 @@ def repository(tmp_path: Path) -> Repository:
     repo.root.mkdir()
     repo.git("init", "-q", "-b", "main")
     repo.package("accel-core", version="0.2.0")
-    repo.package("accel-cpu", requires=("accel-core>=0.2,<0.4", "torch>=2.5"), vendor="cpu")
+    repo.package("accel-cpu", requires=("accel-core>=0.2,<0.4", "torch>=2.8"), vendor="cpu")
     repo.package("accel-both", requires=("accel-core>=0.2,<0.4", "accel-cpu>=0.1,<1"))
     repo.package("accel-alone")
     repo.write("README.md", "# accel\n")

@@ -17,10 +17,13 @@ import jinja2
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from accel_core.cascade import CPU_KEY, ENTRIES
+from accel_core.upstream.contract import TRIED_TORCH
 from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, core_requirement
-from ci import api, release_check, workspace
+from ci import api, release_check, versions, workspace
 from ci.problem import Problem
 from ci.workspace import CORE, Package
 
@@ -90,6 +93,49 @@ def test_every_package_is_for_the_same_releases_of_python(package: Package) -> N
         return [project["requires-python"], *(c for c in project["classifiers"] if " :: Python :: 3." in c)]
 
     assert pythons(package.project) == pythons(PACKAGES[CORE].project)
+
+
+#: Files that may require torch.
+REQUIRING = [
+    *ROOT.glob("packages/*/pyproject.toml"),
+    *ROOT.glob("shared/toy_vendors/*/pyproject.toml"),
+    ROOT / "shared/template/package/pyproject.toml.jinja",
+]
+FLOOR = next(each.version for each in TRIED_TORCH if each.operator == ">=")
+
+
+@pytest.mark.parametrize("file", REQUIRING, ids=lambda file: file.parent.name)
+def test_every_package_requires_the_lowest_tried_torch(file: Path) -> None:
+    assert set(re.findall(r'"torch>=(.*?)"', file.read_text(encoding="utf-8"))) <= {FLOOR}
+
+
+def test_tried_torch_is_what_was_run() -> None:
+    """`tox run -e torch-floor,torch-newest` writes the rows; one counts if nothing in it failed or was left out."""
+    rows = versions.runs(ROOT)
+    assert not [row for row in rows if "failed" in row["parts"].values()]
+    parts = {name for row in rows for name in row["parts"]}
+    complete = [Version(row["torch"]) for row in rows if row["parts"].keys() == parts]
+    lowest, highest = min(complete), max(complete)
+    assert (
+        SpecifierSet(f">={lowest.major}.{lowest.minor},<{highest.major}.{highest.minor + 1}") == TRIED_TORCH
+    )
+    tox = (ROOT / "tox.ini").read_text(encoding="utf-8")
+    assert re.findall(r"^    floor: torch==(.+)\.\*$", tox, re.MULTILINE) == [FLOOR]
+
+
+def test_losses_are_the_same_with_every_torch_and_python() -> None:
+    losses = [
+        row["parts"][name]
+        for row in versions.runs(ROOT)
+        for name in ("accel launch", "torchrun", "deepspeed", "python")
+    ]
+    assert len(losses) >= 32
+    assert [float(loss) for loss in losses] == pytest.approx([float(losses[0])] * len(losses), rel=1e-4)
+
+
+def test_every_python_of_the_classifiers_was_run() -> None:
+    stated = {text.rpartition(" ")[2] for text in PACKAGES[CORE].project["classifiers"] if ":: 3." in text}
+    assert {row["python"].rpartition(".")[0] for row in versions.runs(ROOT)} == stated
 
 
 @every_package

@@ -29,8 +29,7 @@ from accel_core.vendor import Vendor, deepspeed_folder, distribution_version, in
 SUPPORTED = SpecifierSet(">=0.18.7,<0.20")
 #: Releases of DeepSpeed with which training was tested (docs/upstream.md).
 TRIED = SpecifierSet(">=0.18.7,<=0.19.8")
-#: Releases of torch with which tests/torch_versions passed (docs/results/torch-versions.json). All packages require
-#: the lower bound.
+#: Releases of torch with which tests/torch_versions passed (its runs.json). All packages require the lower bound.
 TRIED_TORCH = SpecifierSet(">=2.8,<2.16")
 
 _log = logging.getLogger("accel_core")
