@@ -206,3 +206,9 @@ def test_device_of_torch_build_is_not_simulated(key, built, monkeypatch):
         assert f"built for {name} {release}" in str(raised.value)
         assert "install torch 2.15.0" in str(raised.value)
     build.check_torch("npu")
+
+
+def test_torch_too_old_to_simulate_is_refused(monkeypatch):
+    monkeypatch.setattr(build, "_torch", lambda: (None, {"__version__": "2.12.1+cpu"}))
+    with pytest.raises(SimulatorBuildFailed, match=r"torch 2\.13 or later"):
+        accel_sim.environment("npu")

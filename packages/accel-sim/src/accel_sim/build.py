@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from accel_core.native import Source, build, compiler
+from accel_core.vendor import in_range
 from accel_sim.errors import NotSimulated, SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -35,16 +36,25 @@ UNITS = {
 }
 
 
+#: The lowest torch that the device compiles for. accel-testkit imports this package with older ones, too.
+OLDEST = "2.13"
 #: Fields of torch.version that say that torch has kernels of its own for a device type.
 _OWN_KERNELS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 
 
 def check_torch(key: str) -> None:
-    """Raise `NotSimulated` if the installed torch is built for this device type.
+    """Raise `SimulatorBuildFailed` for too old a torch, `NotSimulated` for one that is built for this device type.
 
     Simulated kernels are a fallback of the type's dispatch key: torch's own would run, without a driver.
     """
     version = _torch()[1]
+    if not in_range(str(version["__version__"]), f">={OLDEST}"):
+        raise SimulatorBuildFailed(
+            what=f"the simulated device does not compile for torch {version['__version__']}",
+            found="an older torch than this release was written for",
+            expected=f"torch {OLDEST} or later",
+            do=f"pip install 'torch>={OLDEST}'",
+        )
     built = " and ".join(f"{name} {version[name]}" for name in _OWN_KERNELS.get(key, ()) if version.get(name))
     if built:
         base = str(version["__version__"]).partition("+")[0]
@@ -89,8 +99,8 @@ def _torch() -> tuple[Path, dict[str, Any]]:
         raise SimulatorBuildFailed(
             what="the simulated device cannot be built",
             found="no torch in this environment",
-            expected="torch, whose headers the device is compiled with",
-            do="pip install torch",
+            expected=f"torch {OLDEST} or later, whose headers the device is compiled with",
+            do=f"pip install 'torch>={OLDEST}'",
         )
     folder = Path(spec.origin).parent
     version = importlib.util.spec_from_file_location("accel_sim_torch_version", folder / "version.py")
@@ -110,11 +120,9 @@ def _source() -> Source:
 
 
 def _options() -> list[str]:
-    release = tuple(map(int, str(_torch()[1]["__version__"]).split(".")[:2]))
-    standard = "c++20" if release >= (2, 12) else "c++17"
     # AT_PER_OPERATOR_HEADERS: torch's headers include those of single operators in place of all of them.
     return [
-        f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
+        "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
         "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DAT_PER_OPERATOR_HEADERS",
     ]  # fmt: skip
 
