@@ -364,7 +364,8 @@ def _found(ranks: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     found = []
     for rank in ranks:
         try:
-            found.append(json.loads(rank.communicate(timeout=LIMIT)[0]))
+            # gloo of torch 2.8 writes a line there, too.
+            found.append(json.loads(rank.communicate(timeout=LIMIT)[0].splitlines()[-1]))
         finally:
             rank.kill()
     return found
