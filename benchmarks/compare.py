@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from accel_testkit.compare.recorder import Options, Recorder
+from accel_compare.recorder import Options, Recorder
 from accel_testkit.timing import seconds, turns
 from benchmarks import results
 

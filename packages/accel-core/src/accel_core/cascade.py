@@ -87,7 +87,16 @@ ON_INDEX = False
 _KERNELS = "accel-ops"  # every vendor package requires it
 _SIMULATOR, _TESTKIT = "accel-sim", "accel-testkit"  # which requires both
 _VENDORS = {entry.distribution for entry in CASCADE}
-_OWN = {*_VENDORS, "accel-core", "accel-launch", "accel-port", _KERNELS, _SIMULATOR, _TESTKIT}
+_OWN = {
+    *_VENDORS,
+    "accel-core",
+    "accel-compare",
+    "accel-launch",
+    "accel-port",
+    _KERNELS,
+    _SIMULATOR,
+    _TESTKIT,
+}
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 

@@ -92,7 +92,7 @@ _ELSEWHERE = {
     "bench": "accel-testkit",
     "io": "accel-ops",
     "launch": "accel-launch",
-    "compare": "accel-testkit",
+    "compare": "accel-compare",
     "new-vendor": "accel-testkit",
     "port": "accel-port",
     "rehearse": "accel-sim",

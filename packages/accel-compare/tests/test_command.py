@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from accel_compare.record import FORWARD, PARAMETER, STEP, read
 from accel_core.isolated import run_module
-from accel_testkit.compare.record import FORWARD, PARAMETER, STEP, read
 
 ACCEL = run_module("accel_core.cli")
 PROGRAMS = Path(__file__).with_name("programs")

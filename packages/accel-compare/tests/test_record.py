@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from accel_testkit.compare.difference import distance
-from accel_testkit.compare.digest import digest
-from accel_testkit.compare.parameters import InitialParameters
-from accel_testkit.compare.record import FORWARD, InvalidComparison, Writer, read
+from accel_compare.difference import distance
+from accel_compare.digest import digest
+from accel_compare.parameters import InitialParameters
+from accel_compare.record import FORWARD, InvalidComparison, Writer, read
 
 # --- digests: what differs in the tensor differs in the digest, by about as much
 

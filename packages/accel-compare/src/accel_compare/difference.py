@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accel_testkit.compare.digest import Digest
-from accel_testkit.compare.record import (
+from accel_compare.digest import Digest
+from accel_compare.record import (
     BACKWARD,
     COLLECTIVE,
     FLATTENED,

@@ -15,13 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from accel_compare import difference, page, record
+from accel_compare.difference import Difference, Outcome
+from accel_compare.record import InvalidComparison
+from accel_compare.recorder import Options
 from accel_core.cli.main import program_words
 from accel_core.data import from_data, to_data
 from accel_core.errors import DOCUMENTATION
-from accel_testkit.compare import difference, page, record
-from accel_testkit.compare.difference import Difference, Outcome
-from accel_testkit.compare.record import InvalidComparison
-from accel_testkit.compare.recorder import Options
 
 _EQUAL, _FAILED, _DIFFERENT = 0, 1, 3
 _MOST_ROWS = 20

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accel_compare.digest import Digest
 from accel_core.errors import AccelError
-from accel_testkit.compare.digest import Digest
 
 #: Raised when the lines change their meaning.
 SCHEMA = 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from html import escape
 
+from accel_compare.difference import Outcome, describe, describe_nearest
 from accel_core.reports import page
-from accel_testkit.compare.difference import Outcome, describe, describe_nearest
 
 _WIDTH, _HEIGHT = 860, 220
 #: Decades of the plot: errors below are drawn at its foot.

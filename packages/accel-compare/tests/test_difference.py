@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel_testkit.compare import difference
-from accel_testkit.compare.digest import Digest, digest
-from accel_testkit.compare.record import (
+from accel_compare import difference
+from accel_compare.digest import Digest, digest
+from accel_compare.record import (
     BACKWARD,
     COLLECTIVE,
     FORWARD,

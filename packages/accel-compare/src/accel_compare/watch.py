@@ -14,6 +14,6 @@ import os
 def activate() -> None:
     """Begin to record if `accel compare` started this process."""
     if os.environ.get("ACCEL_COMPARE"):
-        from accel_testkit.compare import recorder
+        from accel_compare import recorder
 
         recorder.start(os.environ["ACCEL_COMPARE"])

@@ -33,11 +33,10 @@ from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from accel_core.data import from_data, to_data
-from accel_testkit.compare import draws
-from accel_testkit.compare.digest import digest
-from accel_testkit.compare.parameters import InitialParameters
-from accel_testkit.compare.record import (
+from accel_compare import draws
+from accel_compare.digest import digest
+from accel_compare.parameters import InitialParameters
+from accel_compare.record import (
     BACKWARD,
     COLLECTIVE,
     FLATTENED,
@@ -49,8 +48,9 @@ from accel_testkit.compare.record import (
     Key,
     Writer,
 )
+from accel_core.data import from_data, to_data
 
-_log = logging.getLogger("accel_testkit.compare")
+_log = logging.getLogger("accel_compare")
 
 
 @dataclass(frozen=True)
