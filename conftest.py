@@ -17,6 +17,7 @@ MORE = (
     "packages/*/tests/test_simulated.py",
     "packages/*/tests/test_wheel.py",
     "packages/*/tests/test_kernels*.py",
+    "packages/accel-compare/tests/test_[cr]*.py",
     "packages/accel-core/tests/bridge/*",
     "packages/accel-core/tests/cli/test_doctor.py",
     "packages/accel-core/tests/native/*",
