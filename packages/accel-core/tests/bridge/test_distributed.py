@@ -274,7 +274,7 @@ def test_a_program_without_a_launcher_trains_alone(toy: Any) -> None:
         other = socket.socket().connect_ex(("127.0.0.2", int(os.environ["MASTER_PORT"])))
         print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"], other != 0]))
     """
-    found = toy.run(snippet, DS_ACCELERATOR="cpu").report
+    found = toy.run(snippet, DS_ACCELERATOR="toy").report
     assert found == [1, 1.0, "0", True], "its store listens on 127.0.0.1 alone"
 
 

@@ -192,7 +192,7 @@ def state_restored() -> Iterator[None]:
 def machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, state_restored: None
 ) -> Iterator[Machine]:
-    """A machine with an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
+    """A machine with accel-ops, an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
     for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP", *RANKS):
         monkeypatch.delenv(variable, raising=False)
     site, folder, root = tmp_path / "site", tmp_path / "work", tmp_path / "root"
@@ -207,6 +207,7 @@ def machine(
     for point in importlib.metadata.entry_points(group="accel.vendors"):
         if point.dist is not None:
             machine.distribution(point.dist.name, "")
+    machine.distribution("accel-ops", "")  # else advice to install a vendor package names it too
     monkeypatch.syspath_prepend(site)
     monkeypatch.chdir(folder)
     machine.install("cpu", confirm="return Confirmation(1, 'always there')")

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users write into DS_ACCELERATOR and the ACCEL_* variables, what they read for it, and that advice works."""
 
-import importlib
 import importlib.metadata
 import re
 import shlex
@@ -194,7 +193,7 @@ def follow(advice: str, machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what can be typed of it: the packages to install, else the first variable that it names."""
     for package in re.findall(r"\./packages/accel-(\w+)", advice):
         assert (REPOSITORY / f"packages/accel-{package}/pyproject.toml").is_file()
-        if package not in ("cpu", "core", "host"):
+        if package not in ("cpu", "core", "ops"):
             machine.install(package)
             return
     typed = re.search(r"\b(?:(unset|out of) )?([A-Z]+_[A-Z_]+)(?:=(\w+))?", advice)
@@ -218,10 +217,10 @@ def test_the_class_in_place_of_an_object_is_mended_by_what_the_error_says(
 def test_a_key_in_place_of_an_object_is_mended_by_what_the_error_says(machine: Any) -> None:
     with pytest.raises(NotAnAccelerator) as error:
         accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
-    typed = re.search(r"`from (\S+) import (\S+)`, then \2\(\)", error.value.do)
+    typed = re.search(r"`with accel_core\.using\('(\w+)'\)`", error.value.do)
     assert typed is not None, error.value.do
     assert "DS_ACCELERATOR=cpu before" in error.value.do
-    with accel_core.using(getattr(importlib.import_module(typed[1]), typed[2])()) as made:
+    with accel_core.using(typed[1]) as made:
         assert made.device_name() == "cpu"
 
 
@@ -256,7 +255,7 @@ def test_pip_accepts_the_command() -> None:
 
 
 def test_no_message_says_pip_install_of_ours_by_itself() -> None:
-    ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|host)\b")
+    ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|ops)\b")
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
         if file.name != "cascade.py":
             assert not ours.search(file.read_text(encoding="utf-8")), file
