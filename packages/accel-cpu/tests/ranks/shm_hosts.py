@@ -18,7 +18,7 @@ def main(path: str, rank: int, ranks: int, user: int) -> None:
     import torch.distributed as dist
 
     from accel_cpu import register_backend
-    from accel_cpu.shm import library
+    from accel_cpu.shm import library, process_group  # noqa: F401 - another user may not read the environment
 
     torch.set_num_threads(1)
     library.load()  # the cache belongs to the first user
