@@ -22,14 +22,14 @@ ROOT = Path(__file__).resolve().parents[2]
 CLAIMED = feature_matrix.load(ROOT)
 
 
-def shown(claimed: Results, folder: Path, *arguments: str, like_hardware: bool = False) -> Results:
-    """What a run of the testkit shows on the device."""
+def shown(claimed: Results, folder: Path, *arguments: str, **modes: bool) -> Results:
+    """What a run of the testkit shows on the device, which is simulated in these modes."""
     file = folder / "results.json"
     base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--accel", claimed.key, "--results", str(file)]
     done = subprocess.run(
         [sys.executable, *command, *arguments],
-        env=accel_sim.environment(claimed.key, base=base, like_hardware=like_hardware) if claimed.simulated else base,
+        env=accel_sim.environment(claimed.key, base=base, **modes) if claimed.simulated else base,
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
@@ -54,8 +54,9 @@ def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results
 
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
 def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
+    """In the modes that find accelerators that do not wait: they must not change what the suite shows."""
     tiers = ["--tier", "host", "--tier", "device", "--quick"]
-    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers)
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers, race=True, deferred=True)
     assert len(found.checks) >= 150
     assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
 
