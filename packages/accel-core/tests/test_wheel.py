@@ -1,0 +1,14 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The tests pass from the wheel too, without the packages that accel-core does not require."""
+
+from pathlib import Path
+
+import pytest
+
+from shared import wheel_environment
+
+
+@pytest.mark.timeout(1800)
+def test_own_tests_pass_from_wheel(tmp_path: Path) -> None:
+    wheel_environment.run_tests("accel-core", tmp_path, "-m", "not more and not slow")
