@@ -79,11 +79,15 @@ def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def stock_answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """DeepSpeed's own CPU accelerator is the same beside each vendor: it trains once."""
+    """DeepSpeed's own CPU accelerator trains once for all vendors."""
     return tmp_path_factory.mktemp("stock")
 
 
-@pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+# The tox environment of each vendor runs the whole engine on its device.
+ENGINES = [claimed for claimed in CLAIMED if claimed.key in ("cpu", "npu")]
+
+
+@pytest.mark.parametrize("claimed", ENGINES, ids=lambda claimed: claimed.key)
 def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, stock_answers: Path) -> None:
     shared = ["--stock-answers", str(stock_answers)]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", *shared)
