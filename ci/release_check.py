@@ -130,7 +130,7 @@ def check_interface(root: Path, core: Package) -> Iterator[Problem]:
             what=f"{CORE} {core.version} does not have the interface number of that release",
             found=f"INTERFACE_VERSION = {number}",
             expected=f"{core.version.minor + 1}: a minor release and a new number come together",
-            do=f"release {CORE} 0.{number - 1}.*, or correct INTERFACE_VERSION (CONTRIBUTING.md)",
+            do=f"release {CORE} {release_of(number)}.*, or correct INTERFACE_VERSION (CONTRIBUTING.md)",
         )
 
 
@@ -161,6 +161,11 @@ def check_siblings(root: Path, packages: Mapping[str, Package], package: Package
             )
 
 
+def release_of(interface: int) -> str:
+    """Return the minor release of core with this interface number, such as `0.1`."""
+    return f"0.{interface - 1}"
+
+
 def core_range(root: Path, packages: Mapping[str, Package], package: Package) -> tuple[str, str]:
     """The first release of core that takes every interface number of the records, and the first that refuses one.
 
@@ -171,7 +176,7 @@ def core_range(root: Path, packages: Mapping[str, Package], package: Package) ->
         number for text in sources for number in re.findall(r"^    interface=(\d+),$", text, re.MULTILINE)
     ]
     numbers = [int(number) for number in found] or [packages[CORE].version.minor + 1]
-    return f"0.{max(numbers) - 1}", f"0.{min(numbers) + 1}"
+    return release_of(max(numbers)), release_of(min(numbers) + 2)
 
 
 def _is_normal(text: str) -> bool:

@@ -21,9 +21,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
-from accel_core.vendor import INTERFACE_VERSION, core_requirement, release
+from accel_core.vendor import INTERFACE_VERSION
 from ci import workspace
 from ci.printed import table
+from ci.release_check import release_of
 from ci.workspace import CORE, Package
 
 PAGE = Path("docs/versions.md")
@@ -139,11 +140,8 @@ def _runtime(sources: Iterable[str]) -> str:
 
 def _interface(number: int) -> list[str]:
     coming = " (to come)" if number > INTERFACE_VERSION else ""
-    return [
-        f"{number}{coming}",
-        f"{release(number)}.*, {release(number + 1)}.*",
-        f"`{core_requirement(number)}`",
-    ]
+    first, following, end = (release_of(number + later) for later in range(3))
+    return [f"{number}{coming}", f"{first}.*, {following}.*", f"`{CORE}>={first},<{end}`"]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from packaging.version import Version
 
 from accel_core.cascade import CPU_KEY, ENTRIES
 from accel_core.upstream.contract import TRIED_TORCH
-from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, core_requirement
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 from accel_sim import build
 from ci import api, release_check, versions, workspace
 from ci.problem import Problem
@@ -64,10 +64,9 @@ def test_the_template_requires_the_releases_of_core_that_take_its_interface_numb
     folder = ROOT / "shared/template/package"
     (record,) = folder.glob("src/*/vendor.py.jinja")
     (number,) = re.findall(r"interface=(\d+),", record.read_text(encoding="utf-8"))
-    assert f'"{core_requirement(int(number))}"' in (folder / "pyproject.toml.jinja").read_text(
-        encoding="utf-8"
-    )
-    assert core_requirement(int(number)) in (folder / "CONTRIBUTING.md.jinja").read_text(encoding="utf-8")
+    first, end = (release_check.release_of(int(number) + later) for later in (0, 2))
+    for file in ("pyproject.toml.jinja", "CONTRIBUTING.md.jinja"):
+        assert f"accel-core>={first},<{end}" in (folder / file).read_text(encoding="utf-8")
 
 
 @every_package

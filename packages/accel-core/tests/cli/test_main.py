@@ -383,13 +383,6 @@ def test_when_torch_fails_it_says_that_no_run_can_start(capsys: pytest.CaptureFi
     assert "a run would use cpu" in text
 
 
-def test_a_package_for_an_older_interface_is_a_note() -> None:
-    (note,) = (
-        note for note in report(replace(CPU, deprecated="until 0.3")).notes if note.code == "old-interface"
-    )
-    assert (note.subject, note.found) == ("cpu", "accel-cpu 0.1.0: until 0.3")
-
-
 def test_the_error_of_a_failed_selection_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     reported = report(NPU)
     reported = replace(

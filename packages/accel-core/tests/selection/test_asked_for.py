@@ -7,17 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 import accel_core
-from accel_core import cascade, vendor
+from accel_core import cascade
 from accel_core.api import CURRENT
 from accel_core.errors import (
     AcceleratorBroken,
@@ -28,6 +24,7 @@ from accel_core.errors import (
     NotAnAccelerator,
     UnknownAccelerator,
 )
+from accel_core.selection import candidates
 from accel_core.selection.candidates import State
 
 from .conftest import whole
@@ -378,64 +375,18 @@ def test_a_runtime_or_a_device_alone_is_reported_with_its_reason(
     assert warning.splitlines()[2] == "neither runtime nor device: mlu"
 
 
-# --- a core and a vendor package with different interface numbers: in a run, and for pip
-
-NOW = vendor.INTERFACE_VERSION
-NEXT, LATER = NOW + 1, NOW + 2
-#: The release that takes a package of NOW no more.
-ENDS = re.escape(vendor.release(LATER))
-
-
-@pytest.fixture
-def core(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """`core(NEXT)` makes this core one of that number, which has an adapter for the one before."""
-
-    def become(number: int) -> None:
-        change = vendor.Change(
-            "priorities count in tens", lambda old: replace(old, priority=10 * old.priority)
-        )
-        monkeypatch.setattr(vendor, "INTERFACE_VERSION", number)
-        monkeypatch.setattr(vendor, "CHANGES", {} if number == NOW else {number: change})
-
-    return become
-
-
-def test_a_package_of_the_number_before_is_adapted_and_told_when_that_ends(
-    machine: Any, core: Callable[[int], None]
+@pytest.mark.parametrize("supported", [range(1, 3), range(2, 4)])
+def test_interface_in_the_range_is_accepted(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, supported: range
 ) -> None:
+    monkeypatch.setattr(candidates, "SUPPORTED_INTERFACES", supported)
     machine.install("toy", priority=50)
-    core(NEXT)
-    said = f"it is written for interface {NOW}, which accel-core takes until {ENDS}; .* count in tens"
-    with pytest.warns(DeprecationWarning, match=f"accel-toy: {said}"):
-        assert machine.select().device_name() == "toy"
-    assert machine.candidate("toy").priority == 500
-    assert re.fullmatch(said, machine.candidate("toy").deprecated)
+    assert machine.select().device_name() == "toy"
 
 
-def test_a_package_two_numbers_behind_is_refused_with_both_sides(
-    machine: Any, core: Callable[[int], None]
-) -> None:
+def test_interface_outside_the_range_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "SUPPORTED_INTERFACES", range(3, 5))
     machine.install("toy", priority=50)
-    core(LATER)
     found = machine.refused(AcceleratorBroken, DS_ACCELERATOR="toy").found
     assert "ACC-102" in found
-    assert re.search(rf"interface {NOW}; accel-core \S+ has interface {LATER} and takes {NEXT}", found)
-
-
-def test_a_name_that_moved_is_found_and_says_until_when(core: Callable[[int], None]) -> None:
-    core(NEXT)
-    old = vendor.deprecated_names("accel_core.vendor", {"evidence": "accel_core.vendor:runtime_evidence"})
-    said = (
-        f"vendor.evidence is accel_core.vendor.runtime_evidence since interface {NEXT}; .* accel-core {ENDS}"
-    )
-    with pytest.warns(DeprecationWarning, match=said):
-        assert old("evidence") is vendor.runtime_evidence
-    with pytest.raises(AttributeError):
-        old("runtime_evidence")
-
-
-def test_a_package_requires_the_cores_that_take_it(core: Callable[[int], None]) -> None:
-    for number, package in product((NOW, NEXT, LATER), (NOW, NEXT)):
-        core(number)
-        admitted = Requirement(vendor.core_requirement(package)).specifier.contains(vendor.release(number))
-        assert admitted == (package in vendor.supported_interfaces()), (number, package)
+    assert re.search(r"interface 2; accel-core \S+ has interface 3 or 4", found)

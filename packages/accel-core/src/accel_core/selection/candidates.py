@@ -33,13 +33,11 @@ from accel_core.errors import (
 )
 from accel_core.vendor import (
     ENTRY_POINT_GROUP,
+    SUPPORTED_INTERFACES,
     Probe,
     Vendor,
-    adapted,
     declaring_package,
-    deprecation,
     distribution_version,
-    supported_interfaces,
 )
 
 
@@ -75,7 +73,6 @@ class Candidate:
     devices:  number of usable devices, None before they are counted.
     error:    the traceback of a broken candidate.
     advice:   what to do about a broken candidate or a missing runtime, if known.
-    deprecated: a sentence about the older interface number for which its package is written; empty if there is none.
     """
 
     key: str
@@ -95,7 +92,6 @@ class Candidate:
     yields_to: tuple[str, ...] = ()
     error: str = ""
     advice: str = ""
-    deprecated: str = ""
 
     @property
     def label(self) -> str:
@@ -195,8 +191,8 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
         except AccelError as error:
             broken.append(_unloadable(point, error))
             continue
-        if vendor.interface in supported_interfaces():
-            vendors.append(adapted(vendor))
+        if vendor.interface in SUPPORTED_INTERFACES:
+            vendors.append(vendor)
         else:
             broken.append(_unusable([vendor], _mismatch(point, f"interface {vendor.interface}")))
     return _without_duplicates(vendors, broken)
@@ -251,14 +247,13 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     needs = [
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
-    own, *older = map(str, supported_interfaces())
-    takes = f" and takes {older[0]}" if older else ""
+    accepted = " or ".join(map(str, SUPPORTED_INTERFACES))
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
         # Names both versions, because the line of a candidate has no "expected".
-        found=f"{package} {version} is written for {written_for}; accel-core {__version__} has interface {own}{takes}"
+        found=f"{package} {version} is written for {written_for}; accel-core {__version__} has interface {accepted}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
-        expected=f"interface {' or '.join((own, *older))}, that of the installed accel-core",
+        expected=f"interface {accepted}, that of the installed accel-core",
         do=pip_install("accel-core", package, options="--upgrade"),
     )
 
@@ -363,7 +358,6 @@ def of_vendor(vendor: Vendor) -> Candidate:
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
         advice=vendor.how_to_install(),
-        deprecated=deprecation(vendor.interface),
     )
     return _with_evidence(candidate, vendor)
 

@@ -64,11 +64,6 @@ def notes(facts: Facts) -> Iterator[Remark]:
             advice = "import accel_core first in the program; or unset it, if `import torch` works then"
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
-    for candidate in facts.explanation.candidates:
-        if candidate.deprecated:
-            found = f"{candidate.package} {candidate.version}: {candidate.deprecated}"
-            upgrade = pip_install(candidate.package, options="--upgrade")
-            yield Remark("old-interface", candidate.label, found, upgrade)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
