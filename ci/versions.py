@@ -80,7 +80,9 @@ def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:
     stated = [text.rpartition(" ")[2] for text in classifiers if re.search(r":: 3\.\d+$", text)]
     workflow = (root / ".github/workflows/test.yml").read_text(encoding="utf-8")
     run = sorted(set(re.findall(r'\bpython: \[?"(3\.\d+)"', workflow)))
-    torch = {_required(package, "torch") for package in packages.values()} - {""}
+    torch = _required(packages["accel-ops"], "torch")
+    own = {name: found for name, package in packages.items() if (found := _required(package, "torch"))}
+    others = [f"{name} {found}" for name, found in own.items() if found != torch]
     series = sorted(
         set(re.findall(r"deepspeed==(0\.\d+)\.\*", (root / "tox.ini").read_text(encoding="utf-8")))
     )
@@ -88,7 +90,7 @@ def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:
     return [
         ["Python", python, ", ".join(stated), ", ".join(run)],
         [
-            *("torch", ", ".join(sorted(torch)), _range(TRIED_TORCH)),
+            *("torch", ", ".join([torch, *others]), _range(TRIED_TORCH)),
             f"{_constraints(root)['torch']}; weekly the lowest and the newest",
         ],
         ["DeepSpeed", _range(SUPPORTED), _range(TRIED), f"the newest of {' and '.join(series)}"],

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import simulated_tests
+from accel_sim import testing
 
 
 @pytest.mark.parametrize("mode", ["1", "0"], ids=["lazy", "eager"])
 def test_class_on_a_device(mode: str) -> None:
-    simulated_tests.run("hpu", Path(__file__).with_name("device"), environment={"PT_HPU_LAZY_MODE": mode})
+    testing.run("hpu", Path(__file__).with_name("device"), environment={"PT_HPU_LAZY_MODE": mode})

@@ -4,8 +4,8 @@
 
 from pathlib import Path
 
-from accel_testkit import simulated_tests
+from accel_sim import testing
 
 
 def test_class_and_ops_on_a_device() -> None:
-    simulated_tests.run("mps", Path(__file__).with_name("device"))
+    testing.run("mps", Path(__file__).with_name("device"))

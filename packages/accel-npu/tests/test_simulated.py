@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import simulated_tests
+from accel_sim import testing
 from shared.children import on_device
 
 SHOW = "from deepspeed.accelerator import get_accelerator; print(type(get_accelerator()).__module__)"
 
 
 def test_class_on_a_device() -> None:
-    simulated_tests.run("npu", Path(__file__).with_name("device"))
+    testing.run("npu", Path(__file__).with_name("device"))
 
 
 @pytest.mark.upstream

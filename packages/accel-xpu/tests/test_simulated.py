@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from accel_sim import surface
-from accel_testkit import simulated_tests
+from accel_sim import surface, testing
 from shared.children import on_device
 
 #: Each case selects in a fork of one process that has imported torch.
@@ -89,4 +88,4 @@ def test_road_that_works_is_taken_and_each_other_is_explained(
 
 
 def test_class_on_a_device() -> None:
-    simulated_tests.run("xpu", Path(__file__).with_name("device"))
+    testing.run("xpu", Path(__file__).with_name("device"))

@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from accel_core.simulated import DEVICE as DEVICE
 from accel_core.vendor import Variable
 from accel_sim.errors import InvalidSetting
 
-DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")
 DEVICES = Variable("ACCEL_SIM_DEVICES", "2", "Number of simulated devices.")
 MEMORY = Variable(
     "ACCEL_SIM_MEMORY", "16GiB", "Memory of each simulated device, in bytes or with KiB, MiB, GiB."

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from accel_core import simulated
 from accel_sim.settings import Settings
 from accel_sim.vendors import SimVendor
 
@@ -38,8 +40,19 @@ class Simulation:
 
     @property
     def type(self) -> str:
-        """torch's device type."""
+        """Return the torch device type."""
         return self.vendor.key
+
+    @property
+    def computes_as_host(self) -> bool:
+        """Return whether results equal those of the CPU to the last bit."""
+        return not self.settings.like_hardware
+
+    def late_copies(self) -> AbstractContextManager[None]:
+        """Complete asynchronous copies inside as late as the order of work allows."""
+        from accel_sim import execution_modes  # imports torch
+
+        return execution_modes.deferred(self.native, self.settings)
 
 
 _current: Simulation | None = None
@@ -54,6 +67,7 @@ def set_current(simulation: Simulation) -> None:
     """Keep the simulation of this process; only `activation.activate` calls this."""
     global _current
     _current = simulation
+    simulated.register(simulation)
 
 
 def physical_device() -> int:

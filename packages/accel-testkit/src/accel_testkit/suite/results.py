@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accel_core.simulated import current
 from accel_core.vendor import distribution_version
 from accel_testkit.suite import causes
 from accel_testkit.suite.target import Target
@@ -174,21 +174,16 @@ class Recorder:
         }
 
 
-def _simulation() -> Any:
-    module: Any = sys.modules.get("accel_sim.simulation")
-    return module.current() if module is not None else None
-
-
 def simulated() -> str:
     """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
-    simulation = _simulation()
-    return simulation.vendor.key if simulation is not None else ""
+    device = current()
+    return device.type if device else ""
 
 
 def computes_as_host() -> bool:
     """Return whether the device of this process is a simulated one with the host's arithmetic, to the last bit."""
-    simulation = _simulation()
-    return simulation is not None and not simulation.settings.like_hardware
+    device = current()
+    return device is not None and device.computes_as_host
 
 
 def notes() -> list[str]:

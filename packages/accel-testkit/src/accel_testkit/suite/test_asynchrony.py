@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_sim import current, execution_modes
+from accel_core.simulated import current
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect
 from accel_testkit.suite.needs import two_devices
@@ -37,11 +37,7 @@ _EDGE = 2048
 @contextlib.contextmanager
 def late_copies() -> Iterator[None]:
     """Inside, asynchronous copies of a simulated device complete as late as the order of work allows."""
-    simulation = current()
-    if simulation is None:
-        yield
-        return
-    with execution_modes.deferred(simulation.native, simulation.settings):
+    with device.late_copies() if (device := current()) else contextlib.nullcontext():
         yield
 
 

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from accel_core.errors import DOCUMENTATION, AccelError
 from accel_core.isolated import run_module
 from accel_core.reports import one_line
-from accel_sim.settings import DEVICE
+from accel_core.simulated import DEVICE
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
 from accel_testkit.verify.report import DONE, Privacy, Report, Row

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import accel_sim
 from accel_core.isolated import run_module
-from accel_sim import build
+from accel_sim import build, stub_packages
 
 #: Variables of a surrounding pytest or launcher, which the tests must not inherit.
 _OUTER = ("PYTEST_", "ACCEL_S", "DS_ACCELERATOR", "LOCAL_RANK", "RANK", "WORLD_SIZE")
@@ -30,7 +29,7 @@ def run(key: str, *arguments: str | Path, environment: Mapping[str, str] | None 
     base = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
     done = subprocess.run(
         [*run_module("pytest"), "-q", "-p", "no:cacheprovider", *map(str, arguments)],
-        env={**accel_sim.environment(key, base=base), **(environment or {})},
+        env={**stub_packages.environment(key, base=base), **(environment or {})},
         capture_output=True, text=True, check=False, timeout=_LIMIT,
     )  # fmt: skip
     if done.returncode:
