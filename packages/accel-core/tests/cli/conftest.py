@@ -218,7 +218,7 @@ def bare(bare_python: Path, tmp_path: Path) -> Environment:
     site.mkdir()
     environment = Environment(bare_python, site)
     points = {"torch.backends": {"accel_core": "accel_core.activate:autoload"}}
-    environment.distribution("accel-core", importlib.metadata.version("accel-core"), points)
+    environment.distribution("accel-core", importlib.metadata.version("accel-core"), points, ("rich>=13",))
     return environment
 
 

@@ -132,6 +132,37 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     assert "'env' of accel-extra is left out" in own.err
 
 
+def test_missing_requirement_is_named_with_its_pip_command(bare: Any) -> None:
+    requires = ("Pretty-Printer >=2,<3", "hidden; extra == 'more'")
+    commands = {"early": "tool.inner.command", "late": "tool:LATE"}
+    bare.distribution("accel-tool", "1.0", {"accel.commands": commands}, requires)
+    bare.module("tool/inner/command.py", "import pretty_printer.colours")
+    bare.module("tool/inner/__init__.py", "")
+    bare.module(
+        "tool/__init__.py",
+        """
+        class LATE:
+            def add_arguments(parser): parser.add_argument("module")
+            def run(args): __import__(args.module)
+        """,
+    )
+    for words in (["early"], ["late", "pretty_printer"]):
+        broken = bare.run(*words)
+        assert broken.status == 1
+        assert broken.err.startswith("[ACC-105] this sub-command of accel-tool needs Pretty-Printer\n")
+        assert "\n  do:       pip install 'Pretty-Printer>=2,<3'\n" in broken.err
+    other = bare.run("late", "hidden")
+    assert "ModuleNotFoundError: No module named 'hidden'" in other.err
+    assert "[ACC-" not in other.err
+
+    bare.module("rich/__init__.py", "raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')")
+    for name in ("doctor", "ops", "env"):
+        broken = bare.run(name)
+        assert broken.err.startswith("[ACC-105] this sub-command of accel-core needs rich\n")
+        assert "pip install 'rich>=13'" in broken.err
+    assert bare.run("--help").status == 0
+
+
 def test_no_other_installed_package_has_a_script_of_this_name() -> None:
     points = importlib.metadata.entry_points(group="console_scripts", name="accel")
     assert {point.dist.name for point in points if point.dist} == {"accel-core"}

@@ -20,7 +20,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import os
-import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
-from accel_core.vendor import declaring_package, distribution_version
+from accel_core.vendor import declaring_package, distribution_version, resolve
 
 ENTRY_POINT_GROUP = "accel.commands"
 
@@ -52,7 +52,7 @@ class Source:
     def attach(self, parser: argparse.ArgumentParser) -> Command:
         """Import the sub-command and add its options to the parser; raises `InvalidCommand`."""
         try:
-            command: Any = pkgutil.resolve_name(self.target)
+            command: Any = resolve(self.target)
             missing = [
                 part for part in ("add_arguments", "run") if not callable(getattr(command, part, None))
             ]
@@ -61,10 +61,30 @@ class Source:
             command.add_arguments(parser)
         except InvalidCommand:
             raise
+        except ModuleNotFoundError as error:
+            raise self.lacking(error) or self._invalid(f"{type(error).__name__}: {error}") from error
         except (Exception, SystemExit) as error:
             raise self._invalid(f"{type(error).__name__}: {error}") from error
         loaded: Command = command
         return loaded
+
+    def lacking(self, error: ModuleNotFoundError) -> InvalidCommand | None:
+        """Return the error for a module that is not installed; None if none of our packages requires it."""
+        name = (error.name or "").partition(".")[0]
+        for package in dict.fromkeys((self.package, "accel-core")):
+            for requirement in _requirements(package):
+                distribution = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+                if distribution.lower().replace("-", "_") != name.lower():
+                    continue
+                from accel_core.cascade import pip_install  # not needed to run a command
+
+                return InvalidCommand(
+                    what=f"this sub-command of {self.package} needs {distribution}",
+                    found=f"{error} (from {self.target})",
+                    expected=f"what {package} requires: {requirement}",
+                    do=pip_install(requirement),
+                )
+        return None
 
     def _invalid(self, found: str) -> InvalidCommand:
         return InvalidCommand(
@@ -73,6 +93,15 @@ class Source:
             expected="an object with add_arguments(parser) and run(args) -> int",
             do=f"upgrade or remove it: pip uninstall {self.package}",
         )
+
+
+def _requirements(package: str) -> list[str]:
+    """Return what an installed package requires, as `rich>=13`; without the requirements of its extras."""
+    try:
+        found = importlib.metadata.requires(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [each.replace(" ", "") for each in found if "extra ==" not in each]
 
 
 _OWN = {
@@ -191,7 +220,10 @@ def _run(arguments: Sequence[str]) -> int:
     if called is None:
         parser.print_help()
         return _WRONG_USAGE
-    return called.run(parsed)
+    try:
+        return called.run(parsed)
+    except ModuleNotFoundError as error:  # of an import that this command makes when it needs it
+        raise found[str(wanted)].lacking(error) or error from error
 
 
 # ---------------------------------------------------------------------------- what commands share

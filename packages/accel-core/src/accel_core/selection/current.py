@@ -8,7 +8,6 @@ import copy
 import importlib
 import inspect
 import logging
-import pkgutil
 import sys
 import threading
 import traceback
@@ -32,7 +31,7 @@ from accel_core.selection.candidates import (
     privateuse1_holder,
 )
 from accel_core.selection.choose import Request, Step, Verdict, choose
-from accel_core.vendor import Vendor, module_exists
+from accel_core.vendor import Vendor, module_exists, resolve
 
 _log = logging.getLogger("accel_core")
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
@@ -44,7 +43,7 @@ _NAMED = 5
 
 def construct(vendor: Vendor) -> Any:
     """Return a new accelerator of a vendor. Raises NotAnAccelerator, or what its import or constructor raises."""
-    cls = pkgutil.resolve_name(vendor.accelerator)
+    cls = resolve(vendor.accelerator)
     refuse_missing_methods(cls, vendor.accelerator)
     accelerator = validated(cls())
     if untested := _untested(vendor):

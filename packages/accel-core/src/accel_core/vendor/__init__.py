@@ -291,7 +291,7 @@ class Vendor:
         return f"install torch; then {advice}" if advice and not torch else advice
 
     def _probe(self) -> Probe:
-        probe: Probe = pkgutil.resolve_name(self.probe)
+        probe: Probe = resolve(self.probe)
         return probe
 
 
@@ -304,6 +304,22 @@ def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     """Return name and version of the package that declares an entry point."""
     dist = point.dist
     return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")
+
+
+def resolve(name: str) -> Any:
+    """Return the object of a dotted name, imported; raises what the import of its module raises.
+
+    pkgutil takes a module that cannot be imported for an attribute that its package lacks.
+    """
+    try:
+        return pkgutil.resolve_name(name)
+    except AttributeError as error:
+        try:
+            importlib.import_module(name.partition(":")[0])
+        except ModuleNotFoundError as missing:
+            if not f"{name}.".startswith(f"{missing.name}."):
+                raise
+        raise error from None
 
 
 def module_exists(name: str) -> bool:
