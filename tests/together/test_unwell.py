@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several vendors' runtimes on one machine, some of them stale, broken or in each other's way."""
 
+import json
 from typing import Any
 
 import pytest
 
 from accel_sim import behaviours
+from shared.children import on_device
 
 #: A runtime that takes torch's PrivateUse1 slot and then fails.
 CLAIMS_AND_FAILS = """
@@ -101,3 +103,23 @@ def test_a_stale_runtime_that_torch_loads_by_itself_is_named_with_the_way_out(ma
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it" in found.reason("sdaa")
     freed = machine.detect(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert (freed.chosen, freed.imported) == ("sdaa", ["torch_sdaa"])
+
+
+#: A command where torch_npu prints at its import, as it does without this variable.
+PRINTING = """
+import os, sys
+del os.environ["ASCEND_HOME_PATH"]
+from accel_core.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["ops list --json", "launch --dry_run --json --module json.tool", "doctor --json"],
+    ids=lambda words: words[:6],
+)
+def test_line_that_a_runtime_prints_is_not_in_the_json_of_a_command(words: str) -> None:
+    done = on_device("npu", "-c", PRINTING, *words.split())
+    assert json.loads(done.out)
+    assert "doctor" in words or "ASCEND_HOME_PATH environment variable is not set" in done.err

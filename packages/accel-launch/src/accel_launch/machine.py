@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from accel_core.api import get_accelerator
 from accel_core.data import InvalidData, NumberList, from_data, to_data
+from accel_core.isolated import stdout_to_stderr
 from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root
 from accel_core.vendor.numa import (
     SYSTEM,
@@ -450,7 +451,8 @@ class Machine:
 
 def accelerator() -> Accelerator:
     """Return what the process's accelerator says of itself."""
-    device = get_accelerator()
+    with stdout_to_stderr():
+        device = get_accelerator()
     ranks_are_devices = device.device_name() != "cpu"  # torch's device type
     return Accelerator(
         name=device.device_name(),
@@ -470,12 +472,13 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
     described, device = accelerator(), get_accelerator()
     masks = described.visible if described.restricts else ()
     mask = next((environ[name] for name in masks if environ.get(name)), None)
-    return Machine(
-        topology=topology,
-        devices=device.device_count() if described.ranks_are_devices else len(topology.nodes),
-        mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
-        device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
-    )
+    with stdout_to_stderr():
+        return Machine(
+            topology=topology,
+            devices=device.device_count() if described.ranks_are_devices else len(topology.nodes),
+            mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
+            device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
+        )
 
 
 def _device_nodes(root: Path, device: DeepSpeedAccelerator) -> tuple[int | None, ...]:

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
+from accel_core.isolated import stdout_to_stderr
 from accel_core.vendor import declaring_package, distribution_version, resolve
 
 ENTRY_POINT_GROUP = "accel.commands"
@@ -270,5 +271,8 @@ def working(on: str, quiet: bool = False) -> Iterator[None]:
     from rich.console import Console  # not needed to run most commands
 
     console = Console(stderr=True, highlight=False)
-    with console.status(on) if console.is_terminal and not quiet else contextlib.nullcontext():
+    with (
+        stdout_to_stderr(),
+        console.status(on) if console.is_terminal and not quiet else contextlib.nullcontext(),
+    ):
         yield
