@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
 import torch
@@ -205,16 +205,20 @@ def _changed(tensors: Tensors) -> None:
 _NO_FLAG = torch.empty(0)
 #: A small rate: SYCL devices may be off by some units in the last place in a quotient and a root.
 _RATE = 0.25
-_ADAM = AdamStep(_NO_FLAG, _RATE, 0.75, 0.875, 1e-3, 3, 1, 1, 0.25)
-_LION = (_RATE, 0.75, 0.875, 1, 0.25)
+#: Of self-checks: DeepSpeed's defaults, which half types do not hold, and some that count in each digit.
+ADAM_CONSTANTS = (
+    AdamStep(_NO_FLAG, _RATE, 0.9, 0.999, 1e-8, 1, 1, 1, 0.25),
+    AdamStep(_NO_FLAG, _RATE, 0.75, 0.875, 1e-3, 3, 1, 1, 0.25),
+)
+_LION = ((_RATE, 0.9, 0.99, 1, 0.25), (_RATE, 0.75, 0.875, 1, 0.25))
 
 
 def check_adam(launch: Launch, device: torch.device) -> None:
     """Take steps of AdamW and Adam in each combination of types; compare with float64 on the host."""
     kernels = KernelSteps(device.type, launch)
     for kinds in TYPES:
-        for decoupled in (1, 0):
-            constants = _ADAM._replace(adam_w_mode=decoupled)
+        for decoupled, constants in product((1, 0), ADAM_CONSTANTS):
+            constants = constants._replace(adam_w_mode=decoupled)
             found, wanted = _lists(kinds, 2, device)
             kernels.adam(found, constants)
             adam_step(wanted, constants)
@@ -224,10 +228,10 @@ def check_adam(launch: Launch, device: torch.device) -> None:
 def check_lion(launch: Launch, device: torch.device) -> None:
     """Take a step of Lion in each combination of types; compare with float64 on the host."""
     kernels = KernelSteps(device.type, launch)
-    for kinds in TYPES:
+    for kinds, constants in product(TYPES, _LION):
         found, wanted = _lists(kinds, 1, device)
-        kernels.multi_tensor_lion(0, _NO_FLAG, found, *_LION)
-        multi_tensor_lion(0, _NO_FLAG, wanted, *_LION)
+        kernels.multi_tensor_lion(0, _NO_FLAG, found, *constants)
+        multi_tensor_lion(0, _NO_FLAG, wanted, *constants)
         _compare("Lion", kinds, found, wanted)
 
 
@@ -238,7 +242,7 @@ _Lists = list[list[torch.Tensor]]
 def _lists(kinds: _Kinds, states: int, device: torch.device) -> tuple[_Lists, _Lists]:
     columns = kinds[0], kinds[1], *[kinds[2]] * states
     # The conversion is for `deepspeed.zero.Init`, which replaces torch.arange and ignores its dtype.
-    start = [torch.arange(2, 9).div(8 + place).to(kind) for place, kind in enumerate(columns)]
+    start = [torch.arange(7).div(8 + place).to(kind) for place, kind in enumerate(columns)]
     return [[tensor.to(device)] for tensor in start], [[tensor.cpu().double()] for tensor in start]
 
 

@@ -153,7 +153,7 @@ def test_launch_that_libsycl_refuses_is_an_error_in_four_parts(queue: Any) -> No
 # --- the kernels of Adam and Lion: the route, and float64's numbers
 
 
-LAUNCHES = len(TYPES)
+LAUNCHES = 2 * len(TYPES)
 
 
 def built(name: str) -> Any:
