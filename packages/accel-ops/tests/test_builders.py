@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from accel_core.op_builder import self_test
-from accel_ops import fused_optimizers, inference, kernel_builders, library
-from accel_ops.device_kernels import KernelsUnusable, MemoizedLoader
+from accel_ops import fused_optimizers, inference, kernel_builders, library, self_checks
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.fused_optimizers import AdamStep, Lists, Step
 from accel_ops.inference import FusedFunctions, TransformerFunctions
 from accel_ops.kernel_builders import TorchFusedAdamBuilder
@@ -143,6 +143,78 @@ def test_results_and_reasons_are_kept_for_the_same_arguments_and_other_errors_ar
     assert calls == [0, 1, 2, 2, 0]
 
 
+HOST = "cpu"
+
+# --- self-checks: what they find is a reason, and an error where the device is lost
+
+
+def raised(error: Exception) -> Any:
+    def check() -> str:
+        raise error
+
+    return check
+
+
+def not_started(found: str) -> KernelNotStarted:
+    return KernelNotStarted(what="a kernel", found=found, expected="", do="")
+
+
+@pytest.mark.parametrize(
+    ("checks", "reason"),
+    [
+        ([lambda: "", lambda: None], ""),
+        ([lambda: "", lambda: "rounds down", raised(ValueError())], "rounds down"),
+        ([raised(KernelsUnusable("no image"))], "no image"),
+        ([raised(not_started("no device"))], "no device"),
+        ([raised(RuntimeError("no\nkeys"))], "op raises RuntimeError: no"),
+    ],
+)
+def test_self_check_returns_the_first_reason(checks: Any, reason: str) -> None:
+    assert self_checks.unsupported_reason("op", HOST, *checks) == reason
+
+
+def test_lost_device_is_an_error_with_the_op_that_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = torch.Tensor.add_
+    monkeypatch.setattr(torch.Tensor, "add_", lambda tensor, *rest: tensor)
+    assert self_checks.unsupported_reason("good", HOST, lambda: "") == ""
+    for op in ("first", "second"):
+        with pytest.raises(
+            self_checks.DeviceFailed, match=r"first failed .* and cpu no longer computes"
+        ) as caught:
+            self_checks.unsupported_reason(op, HOST, raised(RuntimeError("why")))
+        assert "raises RuntimeError: why; then " in caught.value.found
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    monkeypatch.setattr(torch.Tensor, "add_", raised(RuntimeError("the queue is dead")))
+    with pytest.raises(self_checks.DeviceFailed, match="an addition raises"):
+        self_checks.unsupported_reason("first", HOST, lambda: "rounds down")
+    assert self_checks.is_lost(torch.device(HOST))
+    assert not self_checks.is_lost(torch.device("xpu"))  # this machine has none
+    monkeypatch.setattr(torch.Tensor, "add_", add)
+    assert not self_checks.is_lost(torch.device(HOST))
+
+
+def test_error_of_earlier_work_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "synchronize", raised(RuntimeError("of an earlier operator")))
+    with pytest.raises(RuntimeError, match="of an earlier operator"):
+        self_checks.unsupported_reason("op", HOST, lambda: "")
+
+
+def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
+    """As an operator that gets its numbers in the parameter's type."""
+    kind = lists[1][0].dtype
+    beta1, beta2, epsilon = torch.tensor((adam.beta1, adam.beta2, adam.epsilon)).to(kind).tolist()
+    fused_optimizers.adam_step(lists, adam._replace(beta1=beta1, beta2=beta2, epsilon=epsilon))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_step_that_rounds_betas_is_noticed_in_half_types(dtype: torch.dtype) -> None:
+    def reason(step: Step) -> str:
+        return kernel_builders.wrong_step("op", step, HOST, dtype, 1, 1)
+
+    assert reason(fused_optimizers.adam_step) == ""
+    assert bool(reason(rounds_its_numbers)) == (dtype != torch.float32)
+
+
 # --- fused optimizers: the vendor's op where its runtime has one, plain torch elsewhere
 
 
@@ -178,9 +250,6 @@ def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not(
 
 
 # --- FusedAdam over torch's own operators, and plain torch where they cannot be used
-
-
-HOST = "cpu"
 
 
 class Builder(TorchFusedAdamBuilder):

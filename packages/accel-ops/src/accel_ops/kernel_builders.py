@@ -8,7 +8,7 @@ A vendor says in a `KernelSource` where its kernels come from, and derives::
         SOURCE = SOURCE
 
 torch's operators, `torch._fused_adam_` and `torch._fused_adamw_`, are private, and each device implements them or not,
-for some float types. `self_check` takes a step of one element to find out.
+for some float types. `self_check` takes steps of two elements to find out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import fused_optimizers, quantizer, quantizer_kernels, step_kernels
+from accel_ops import fused_optimizers, quantizer, quantizer_kernels, self_checks, step_kernels
 from accel_ops.device_kernels import KernelsUnusable, Launch, packed
 from accel_ops.fused_optimizers import (
     AdamStep,
@@ -47,7 +47,7 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Checked(NamedTuple):
-    """What a step of one element has shown.
+    """What steps of two elements have shown.
 
     dtypes: types that the operators accept and compute right.
     lack:   why there are none, or fewer than three, or none without bias correction.
@@ -66,7 +66,7 @@ def op_name(adam_w_mode: int) -> str:
 
 @cache
 def self_check(device_type: str) -> Checked:
-    """Take a step of one element with each operator in each type on the current device; once a process."""
+    """Take steps with each operator in each type on the current device, once a process. Raise `DeviceFailed`."""
     dtypes: list[torch.dtype] = []
     lacks: list[str] = []
     uncorrected = True
@@ -135,46 +135,48 @@ def _alike(tensors: Sequence[torch.Tensor]) -> bool:
 def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
     """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
     for adam_w_mode in (1, 0):
-        name = op_name(adam_w_mode)
-        try:
-            lack = _schema_lack(name) or _wrong_step(device, dtype, adam_w_mode, corrected)
-        except Exception as error:
-            # The first line: torch lists all its dispatch keys below.
-            message = str(error).strip().partition("\n")[0][:200]
-            lack = f"raises {type(error).__name__}: {message}"
+        name = f"torch.{op_name(adam_w_mode)}"
+        lack = _schema_lack(op_name(adam_w_mode)) or self_checks.unsupported_reason(
+            name, device, partial(wrong_step, name, fused_step, device, dtype, adam_w_mode, corrected)
+        )
         if lack:
-            return f"torch.{name} {lack}"
+            return lack
     return ""
 
 
 def _schema_lack(name: str) -> str:
     op: Any = getattr(torch.ops.aten, name, None)
     if op is None or not hasattr(torch, name):
-        return f"is missing in torch {torch.__version__}"
+        return f"torch.{name} is missing in torch {torch.__version__}"
     wanted = tuple(
         argument.name for argument in op.default._schema.arguments if not argument.has_default_value()
     )
-    return "" if wanted == _ARGUMENTS else f"has other arguments in torch {torch.__version__}"
+    return "" if wanted == _ARGUMENTS else f"torch.{name} has other arguments in torch {torch.__version__}"
 
 
-def _wrong_step(device: torch.device, dtype: torch.dtype, adam_w_mode: int, corrected: int) -> str:
-    """Return what is wrong with a step of one element; empty if nothing is."""
-    # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
-    lists = [[torch.full((1,), value, device=device).to(dtype)] for value in (0.5, 1.0, 0.25, 0.5)]
-    wanted = [[tensor.double() for tensor in group] for group in _on_host(lists)]
-    adam = AdamStep(torch.empty(0), 1.0, 0.75, 0.875, 1e-3, 3, adam_w_mode, corrected, 0.25)
-    fused_step(lists, adam)
-    adam_step(wanted, adam)
-    for ours, theirs in zip(_on_host(lists), wanted, strict=True):
-        error = abs(float(ours[0].double()) - float(theirs[0]))
-        if not error <= 2 * torch.finfo(dtype).eps:
-            kind = "with" if corrected else "without"
-            return f"computes wrongly in {dtype} {kind} bias correction on {device.type}"
+def wrong_step(
+    name: str, step: Step, device: torch.device | str, dtype: torch.dtype, adam_w_mode: int, corrected: int
+) -> str:
+    """Return what is wrong with steps of two elements, one of which has no gradient; empty if nothing is."""
+    # In float32, 1 - 0.999 is off by 1.3e-5 of itself.
+    for constants, least in zip(step_kernels.ADAM_CONSTANTS, (2e-5, 0.0), strict=True):
+        adam = constants._replace(adam_w_mode=adam_w_mode, bias_correction=corrected)
+        moment = 0.5 * (adam.step > 1)
+        # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
+        start = [torch.full((2,), value).to(dtype) for value in (0.5, 1.0, moment, moment)]
+        start[0][1] = 0.0
+        lists = [[tensor.to(device, copy=True)] for tensor in start]
+        wanted = [[tensor.cpu().double()] for tensor in start]
+        step(lists, adam)
+        adam_step(wanted, adam)
+        eps = 2 * torch.finfo(dtype).eps
+        for place, ((ours,), (theirs,)) in enumerate(zip(lists, wanted, strict=True)):
+            # Second moments are small: what is right to eps may be all wrong.
+            allowed = max(eps, least) if place < 2 else theirs.abs() * max(eps, 1e-3)
+            if not ((ours.cpu().double() - theirs).abs() <= allowed).all():
+                kind = "with" if corrected else "without"
+                return f"{name} computes wrongly in {dtype} {kind} bias correction on {device}"
     return ""
-
-
-def _on_host(lists: Lists) -> list[Tensors]:
-    return [[tensor.cpu() for tensor in tensors] for tensors in lists]
 
 
 _log = logging.getLogger("accel_core")
@@ -185,11 +187,18 @@ class LazyStep:
 
     find:     returns the step, and what it is.
     expected: what it is before that.
-    busy:     whether nothing can be tried at the moment: plain torch takes such a step, and a later one decides.
+    wanted:   returns True for gradient, parameter and moments that it may take.
+    busy:     returns True while nothing can be tried: plain torch takes such a step, and a later one decides.
     """
 
-    def __init__(self, find: Callable[[], tuple[Step, str]], expected: str, busy: Callable[[], bool]) -> None:
-        self._find, self._busy = find, busy
+    def __init__(
+        self,
+        find: Callable[[], tuple[Step, str]],
+        expected: str,
+        wanted: Callable[[Sequence[torch.Tensor]], bool],
+        busy: Callable[[], bool],
+    ) -> None:
+        self._find, self._wanted, self._busy = find, wanted, busy
         self._step: Step | None = None
         self.what = expected
 
@@ -201,22 +210,16 @@ class LazyStep:
 
     def __call__(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
-        if self._step is None and self._wanted(lists) and not self._busy():
+        if self._step is None and any(map(self._wanted, zip(*lists, strict=True))) and not self._busy():
             self.decide()
             _log.info("FusedAdam: %s for tensors that torch's operators refuse", self.what)
         (self._step or adam_step)(lists, adam)
-
-    def _wanted(self, lists: Lists) -> bool:
-        return any(
-            step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
-            for tensors in zip(*lists, strict=True)
-        )
 
 
 class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     """`multi_tensor_adam` with torch._fused_adam_ and torch._fused_adamw_, else by `fallback_step`.
 
-    DEVICE_TYPE: torch's name of the device type (`xpu`). `load` decides, by a step of one element on the device.
+    DEVICE_TYPE: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device.
     """
 
     DEVICE_TYPE: ClassVar[str]
@@ -225,7 +228,7 @@ class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         self._checked: Checked | None = None
-        self._fallback = LazyStep(self.fallback_step, self.expected(), self.busy)
+        self._fallback = LazyStep(self.fallback_step, self.expected(), self.wanted, self.busy)
 
     def fallback_step(self) -> tuple[Step, str]:
         """Return the step for tensors that torch's operators do not take, and what it is."""
@@ -234,6 +237,10 @@ class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     def expected(self) -> str:
         """Return what `fallback_step` will be if finding it takes time, and it is called when needed; else empty."""
         return ""
+
+    def wanted(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return True for gradient, parameter and moments that `fallback_step` may take other than by plain torch."""
+        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
     def busy(self) -> bool:
         """Return whether kernels cannot be tried at the moment, because a graph is being captured."""
@@ -265,7 +272,7 @@ class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
 
     @override
     def load(self, verbose: bool = True) -> Any:
-        """Return an object with `multi_tensor_adam`. Takes a step of one element on the device, once a process."""
+        """Return an object with `multi_tensor_adam`. Takes steps of two elements on the device, once a process."""
         self._checked = self_check(self.DEVICE_TYPE)
         if not self.expected() or not self._checked.dtypes:
             self.prepare()

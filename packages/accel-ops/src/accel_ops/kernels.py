@@ -33,6 +33,7 @@ from accel_ops.operands import (
     group_by_dtype,
     packed,
     raise_invalid,
+    raise_of_device,
     real,
     step_number,
 )
@@ -108,7 +109,8 @@ def adam_single_tensor(
             *addresses, param.numel(), param_type, param_type, state_type, torch.get_num_threads(),
             lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
         )  # fmt: skip
-    except (TypeError, ValueError, RuntimeError, struct.error):
+    except (TypeError, ValueError, RuntimeError, struct.error) as error:
+        raise_of_device(error, lr, beta1, beta2, eps, weight_decay, grad_factor)
         return False  # not numbers as they are: `adam` converts them, or says which is none
     status = functions.accel_adam_single_tensor(arguments)
     raise_for_status(status)

@@ -28,8 +28,8 @@ def real(name: str, value: Any) -> float:
     try:
         if hasattr(value, "__float__"):
             return float(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or without values
-        pass
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of several elements, or without values
+        raise_of_device(error, value)
     raise _invalid(name, value, "a number, or a tensor with one element")
 
 
@@ -40,9 +40,20 @@ def step_number(value: Any) -> int:
             number = int(value)
             if 1 <= number <= _LARGEST_STEP:
                 return number
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        pass
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise_of_device(error, value)
     raise _invalid("step", value, "an integer, or a tensor with one element: steps of Adam count from 1")
+
+
+def raise_of_device(error: Exception, *values: Any) -> None:
+    """Raise the error of reading these values if it may be a device's: of earlier work, and raised only once."""
+    for value in values:
+        if (
+            isinstance(value, torch.Tensor)
+            and value.numel() == 1
+            and value.device.type not in ("cpu", "meta")
+        ):
+            raise error
 
 
 def _invalid(name: str, value: Any, expected: str) -> InvalidOption:

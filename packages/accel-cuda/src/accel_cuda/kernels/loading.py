@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
+from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import DeviceDriver, Driver
+from accel_ops import self_checks
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.kernel_builders import KernelSource, SelfCheck, packed_arguments
 
@@ -86,17 +88,20 @@ def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
     except (RuntimeError, AttributeError) as error:
         raise KernelsUnusable(f"unknown architecture: {error}") from error
     driver: DeviceDriver = hip.Runtime() if torch.version.hip else Driver()
-    reasons = []
+    there, reasons = torch.device("cuda", device), []
     for route, image_for in _routes().items():
         try:
             name, image = image_for(architecture)
-            kernels = LoadedKernels(driver, image, architecture)
-            trial(kernels.launch, torch.device("cuda", device))
+        except (KernelsUnusable, RuntimeError) as error:
+            reasons.append(in_short(error))
+            continue
+        kernels = LoadedKernels(driver, image, architecture)
+        reason = self_checks.unsupported_reason(
+            f"{trial.__module__} ({route} {name})", there, partial(trial, kernels.launch, there)
+        )
+        if not reason:
             return kernels, f"{route} {name}"
-        except KernelNotStarted as error:
-            reasons.append(f"{route.rstrip(':')}: {error.found}")
-        except (KernelsUnusable, RuntimeError) as error:  # torch's own errors of the device among them
-            reasons.append(str(error).partition("\n")[0])
+        reasons.append(f"{route.rstrip(':')}: {reason}")
     raise KernelsUnusable("; ".join(reasons))
 
 

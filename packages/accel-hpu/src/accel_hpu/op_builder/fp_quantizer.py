@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""fp_quantizer's e4m3 by Habana's casts to and from float8, as far as a trial shows that they are right.
+"""fp_quantizer's e4m3 by Habana's casts to and from float8, as far as a self-check shows that they are right.
 
 Of DeepSpeed's format float8_e4m3fn lacks the largest number, 480 (its code is NaN), and Gaudi 2 all above 240. So a
 group's largest number becomes 448 or 240 here: its codes mean the same wherever they are read.
@@ -8,14 +8,14 @@ group's largest number becomes 448 or 240 here: its codes mean the same wherever
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from typing_extensions import override
 
-from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
-from accel_ops import fp_quantizer
+from accel_ops import fp_quantizer, self_checks
 from accel_ops.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
 from accel_ops.fused_optimizers import has_op
 
@@ -72,20 +72,23 @@ def _cast_from(data: torch.Tensor, steps: torch.Tensor, dtype: torch.dtype) -> t
     return cast
 
 
-def trial(device: str) -> tuple[float, bool, str]:
+def self_check(device: str) -> tuple[float, bool, str]:
     """Return a group's largest number (0: casts are not used), whether casts read codes, and what is wrong."""
     for name in (TO, FROM):
         if not has_op(name):
             return 0.0, False, f"this runtime has no torch.ops.{name}"
-    try:
-        wrong = [_wrong_codes(largest, device) for largest in _LARGEST]
-        if all(wrong):
-            return 0.0, False, wrong[-1]
-        largest = _LARGEST[wrong.index("")]
-        lack = next(filter(None, (_wrong_numbers(dtype, device) for dtype in _DTYPES)), "")
-        return largest, not lack, lack
-    except Exception as error:
-        return 0.0, False, f"{TO} or {FROM} fails with {type(error).__name__}: {in_short(error)}"
+    lack = ""
+    for largest in _LARGEST:
+        lack = self_checks.unsupported_reason(
+            f"torch.ops.{TO}", device, partial(_wrong_codes, largest, device)
+        )
+        if not lack:
+            break
+    else:
+        return 0.0, False, lack
+    checks = [partial(_wrong_numbers, dtype, device) for dtype in _DTYPES]
+    lack = self_checks.unsupported_reason(f"torch.ops.{FROM}", device, *checks)
+    return largest, not lack, lack
 
 
 def _steps() -> torch.Tensor:
@@ -126,16 +129,16 @@ class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
     """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
 
     IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)
-    _trial: tuple[float, bool, str] | None = None
+    _checked: tuple[float, bool, str] | None = None
 
     @override
     def compatibility(self) -> tuple[bool, str]:
         """Return True; the reason is certain once `load` has tried the casts."""
-        if self._trial is None:
+        if self._checked is None:
             if not has_op(TO):
                 return True, f"plain torch: this runtime has no torch.ops.{TO}"
             return True, f"torch.ops.{TO} and {FROM} if they work when first loaded, else plain torch"
-        largest, reads, lack = self._trial
+        largest, reads, lack = self._checked
         if not largest:
             return True, f"plain torch: {lack}"
         casts = f"torch.ops.{TO} and {FROM}" if reads else f"torch.ops.{TO}"
@@ -145,6 +148,6 @@ class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
     @override
     def load(self, verbose: bool = True) -> Any:
         """Return an object with upstream's functions. Casts some numbers on the device, to see that it works."""
-        self._trial = trial(_DEVICE)
-        largest, reads, _ = self._trial
+        self._checked = self_check(_DEVICE)
+        largest, reads, _ = self._checked
         return CastFunctions(largest, reads) if largest else super().load(verbose=verbose)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The quantizer's symmetric int8 by torch_npu's npu_dynamic_quant, if a trial shows that it keeps what it is given.
+"""The quantizer's symmetric int8 by torch_npu's npu_dynamic_quant, if a self-check shows that it is right.
 
 The op's step is max|x| / 127, where plain torch's (and DeepSpeed's on CUDA) is max|x| / 128 with the largest number
 cut off. Whoever receives the integers multiplies them by the step beside them, and need not know which it was.
@@ -8,14 +8,14 @@ cut off. Whoever receives the integers multiplies them by the step beside them, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from typing_extensions import override
 
-from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
-from accel_ops import quantizer
+from accel_ops import quantizer, self_checks
 from accel_ops.fused_optimizers import has_op
 from accel_ops.quantizer import QuantizerFunctions
 
@@ -26,7 +26,7 @@ _DEVICE = "npu"
 _DTYPES = (torch.float16, torch.bfloat16)
 #: Longest row on Atlas A2. Source: torch_npu 6.0.RC3, npu_dynamic_quant.
 _MOST_WIDTH = 11264
-#: Widths of the trial: shorter than a vector register, not a multiple of one, and longer than most groups.
+#: Widths of the self-check: shorter than a vector register, not a multiple of one, and longer than most groups.
 _WIDTHS = (8, 1000, 8192)
 #: What a step or an integer may be off: the device's division is exact to a rounding or two.
 _PRECISION = 1e-3
@@ -76,17 +76,14 @@ def _divide(groups: int, order: tuple[int, int, int]) -> bool:
 
 
 def lack(device: str) -> str:
-    """Return why npu_dynamic_quant is not used; empty if a trial on the device finds nothing wrong with it."""
+    """Return why npu_dynamic_quant is not used; empty if it passes its self-check. Raise `DeviceFailed`."""
     if not has_op(OP):
         return f"this runtime has no torch.ops.{OP}"
-    try:
-        found = (_trial(dtype, width, device) for dtype in _DTYPES for width in _WIDTHS)
-        return next(filter(None, found), "")
-    except Exception as error:
-        return f"torch.ops.{OP} fails with {type(error).__name__}: {in_short(error)}"
+    checks = [partial(_wrong_rows, dtype, width, device) for dtype in _DTYPES for width in _WIDTHS]
+    return self_checks.unsupported_reason(f"torch.ops.{OP}", device, *checks)
 
 
-def _trial(dtype: torch.dtype, width: int, device: str) -> str:
+def _wrong_rows(dtype: torch.dtype, width: int, device: str) -> str:
     """Quantize rows of one width; return what is wrong with the result."""
     rows = torch.randn(12, width, generator=torch.Generator().manual_seed(width))
     rows = rows.mul_(torch.logspace(-3, 3, 12).view(-1, 1)).to(dtype)

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
+from accel_ops import self_checks
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.kernel_builders import ARGUMENTS, KernelSource, SelfCheck, packed_arguments
 from accel_xpu.kernels import packaged
@@ -73,13 +75,12 @@ def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
 @MemoizedLoader
 def tried(trial: SelfCheck, device: int) -> LoadedKernels:
     """Return the kernels, tried on a device, once a process. Raises `KernelsUnusable`."""
-    kernels = LoadedKernels(Shim(), packaged.modules())
-    try:
-        trial(kernels.launch, torch.device("xpu", device))
-    except KernelNotStarted as error:
-        raise KernelsUnusable(error.found) from error
-    except RuntimeError as error:  # torch's own errors of the device
-        raise KernelsUnusable(in_short(error)) from error
+    kernels, there = LoadedKernels(Shim(), packaged.modules()), torch.device("xpu", device)
+    reason = self_checks.unsupported_reason(
+        f"{trial.__module__} (SPIR-V)", there, partial(trial, kernels.launch, there)
+    )
+    if reason:
+        raise KernelsUnusable(reason)
     return kernels
 
 

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Run the self-check of an op on a device whose errors may come late."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from accel_core.errors import AccelError, in_short
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
+
+
+class DeviceFailed(AccelError, RuntimeError, code="ACC-531"):
+    """An op failed its self-check, and the device no longer computes."""
+
+
+def unsupported_reason(op: str, device: torch.device | str, *checks: Callable[[], str | None]) -> str:
+    """Run the self-checks of an op; return the reason not to use it, empty if there is none.
+
+    checks: each reads its results back and returns what is wrong with them, or raises.
+    Raises `DeviceFailed` if the device no longer computes afterwards, and the error of earlier work as it is.
+    """
+    runtime: Any = torch.get_device_module(device)
+    # Work on torch_npu's stream of this type is not handed to a queue thread, which an error would end.
+    immediate = getattr(runtime, "SyncLaunchStream", None)
+    runtime.synchronize()
+    cause: Exception | None = None
+    try:
+        with runtime.stream(immediate()) if immediate else nullcontext():
+            reason = next(filter(None, (check() for check in checks)), "")
+            runtime.synchronize()
+    except (KernelsUnusable, KernelNotStarted) as error:
+        cause, reason = error, error.found if isinstance(error, KernelNotStarted) else str(error)
+    except Exception as error:
+        # One short line: torch lists all its dispatch keys below.
+        cause, reason = error, f"{op} raises {type(error).__name__}: {in_short(error)[:200]}"
+    wrong = wrong_sum(device) if reason else ""
+    if wrong:
+        raise DeviceFailed(
+            what=f"{_failed.setdefault(str(device), op)} failed its self-check, and {device} no longer computes",
+            found=f"{reason}; then {wrong}",
+            expected="a device that still adds numbers, so that plain torch can replace the op",
+            do="end this process, whose results would be wrong. Without the op: an optimizer of torch "
+            '(`"torch_adam": true`), no quantization (zero_quantized_weights, zero_quantized_gradients)',
+        ) from cause
+    return reason
+
+
+#: The op after which a device no longer computed: the self-checks of later ones fail, too.
+_failed: dict[str, str] = {}
+_numbers = itertools.cycle(range(1, 100))
+
+
+def wrong_sum(device: torch.device | str) -> str:
+    """Return what is wrong with an addition on the device; empty if nothing is.
+
+    For code that catches an error of a device: the error may be the only one of many that are to come.
+    """
+    number = next(_numbers)
+    try:
+        # In place: dropped work leaves the number as it is, while new memory may hold the sum of an earlier call.
+        # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
+        found = torch.full((2,), number).to(device, torch.float32).add_(1).tolist()
+    except Exception as error:
+        return f"an addition raises {type(error).__name__}: {in_short(error)[:200]}"
+    return "" if found == [number + 1] * 2 else f"{number} + 1 is {found[0]:g}"
+
+
+def is_lost(device: torch.device) -> bool:
+    """Return whether a device that this process has no longer computes; False for that of a fake tensor."""
+    return bool(torch.get_device_module(device).is_available() and wrong_sum(device))
