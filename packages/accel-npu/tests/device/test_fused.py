@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused Adam over torch's operators, and over npu_apply_adam_w for the types that these refuse."""
+"""Fused Adam over torch's operators, over npu_apply_adam_w, and in plain torch for the types that both refuse."""
 
 from typing import Any
 
@@ -8,44 +8,71 @@ import pytest
 import torch
 
 from accel_npu import NPU_Accelerator
+from accel_npu.op_builder.fused import step as npu_step
 from accel_ops import kernel_builders
+from accel_ops.fused_optimizers import as_multi_tensor_adam
 from accel_testkit import adam_steps
 
+HALVES = (torch.float16, torch.bfloat16)
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_types_that_torch_s_operators_refuse_are_stepped_by_the_op(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
-    step = builder.load().multi_tensor_adam
-    assert builder.reason == (
-        "torch._fused_adamw_ and torch._fused_adam_ for float32, float16, bfloat16; "
-        "torch.ops.npu.npu_apply_adam_w for mixed types and strided tensors"
-    )
-    op, called = torch.ops.npu.npu_apply_adam_w.out, []
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """Types of the parameters that npu_apply_adam_w has stepped."""
+    op, seen = torch.ops.npu.npu_apply_adam_w.out, []
 
     def counted(*arguments: Any, out: Any) -> Any:
-        called.append(out[0].dtype)
+        seen.append(out[0].dtype)
         return op(*arguments, out=out)
 
     monkeypatch.setattr(torch.ops.npu.npu_apply_adam_w, "out", counted)
-    assert adam_steps.largest_error(step, "npu", dtype, moments=torch.float32) < 1
-    assert set(called) == {dtype}
+    return seen
+
+
+@pytest.mark.parametrize("moments", ["alike", "float32"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_half_types_are_right_with_deepspeed_s_defaults(
+    dtype: torch.dtype, moments: str, calls: list[torch.dtype]
+) -> None:
+    builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
+    kind = dtype if moments == "alike" else torch.float32
+    assert adam_steps.largest_error(builder.load().multi_tensor_adam, "npu", dtype, kind) < 1
+    assert set(calls) <= {torch.float32}
+    assert "torch._fused_adam_ for float32, float16, bfloat16;" in builder.reason
+
+
+def test_npu_apply_adam_w_steps_float32_alone(calls: list[torch.dtype]) -> None:
+    step = as_multi_tensor_adam(npu_step)
+    assert adam_steps.largest_error(step, "npu") < 1
+    assert set(calls) == {torch.float32}
+    calls.clear()
+    for dtype in HALVES:
+        assert adam_steps.largest_error(step, "npu", dtype) < 1
+    assert calls == []
+
+
+def test_strided_float32_is_left_to_npu_apply_adam_w(calls: list[torch.dtype]) -> None:
+    builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
+    step = builder.load().multi_tensor_adam
+    assert "torch.ops.npu.npu_apply_adam_w if it works when first needed, else plain torch" in builder.reason
+    lists = [[torch.rand(3, 4).npu().t()] for _ in range(4)]
+    step(2048, torch.zeros(1), lists, 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
+    assert len(calls) > 1, "a self-check, and the step"
+    assert builder.reason.endswith(
+        "; torch.ops.npu.npu_apply_adam_w and plain torch for mixed types and strided tensors"
+    )
 
 
 def test_steps_without_bias_correction_are_left_to_the_op_where_torch_s_are_wrong(
-    monkeypatch: pytest.MonkeyPatch,
+    calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    op, calls = torch.ops.npu.npu_apply_adam_w.out, []
-    monkeypatch.setattr(
-        torch.ops.npu.npu_apply_adam_w, "out", lambda *given, out: calls.append(1) or op(*given, out=out)
-    )
     wrong = {0: "computes wrongly"}  # by whether the bias is corrected
-    monkeypatch.setattr(kernel_builders, "_wrong_step", lambda *given: wrong.get(given[-1], ""))
+    monkeypatch.setattr(kernel_builders, "wrong_step", lambda *given: wrong.get(given[-1], ""))
     kernel_builders.self_check.cache_clear()
     step = NPU_Accelerator().create_op_builder("FusedAdamBuilder").load().multi_tensor_adam
     kernel_builders.self_check.cache_clear()
-    for corrected, count in ((1, 0), (0, 2)):
+    for corrected in (1, 0):
+        assert not calls
         lists = [[torch.ones(3, device="npu"), torch.ones(2, device="npu")] for _ in range(4)]
         step(2048, torch.zeros(1), lists, 1e-2, 0.8, 0.95, 1e-6, 1, 1, corrected, 0.1)
-        assert len(calls) == count
+    assert calls

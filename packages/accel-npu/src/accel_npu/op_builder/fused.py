@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, Lists, Step
-from accel_ops.fused_optimizers import adam_step as adam_in_plain_torch
-from accel_ops.kernel_builders import TorchFusedAdamBuilder
+from accel_ops import self_checks
+from accel_ops.fused_optimizers import AdamStep, Lists, Step, Tensors, adam_step, has_op
+from accel_ops.kernel_builders import TorchFusedAdamBuilder, wrong_step
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
@@ -21,25 +22,32 @@ def step(lists: Lists, adam: AdamStep) -> None:
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     # The op multiplies the powers by beta before the bias correction; 0 means no correction.
     power1, power2 = (beta1 ** (number - 1), beta2 ** (number - 1)) if bias_correction else (0.0, 0.0)
-    grads, params, exp_avgs, exp_avg_sqs = ([tensor.detach() for tensor in tensors] for tensors in lists)
-    if weight_decay and not adam_w_mode:
-        if any(grad.dtype.itemsize < 4 for grad in grads):
-            # The op takes gradients of the parameters' type, in which their sum with the decay would be rounded.
-            adam_in_plain_torch(lists, adam)
-            return
-        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
-    decay = weight_decay if adam_w_mode else 0.0
-    for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
+    plain: tuple[Tensors, ...] = ([], [], [], [])
+    for tensors in zip(*lists, strict=True):
+        # The op rounds betas and epsilon to the type of the parameter or gradient: in bfloat16, 0.999 is 1.
+        if not _is_wide(tensors):
+            for column, tensor in zip(plain, tensors, strict=True):
+                column.append(tensor)
+            continue
+        grad, param, exp_avg, exp_avg_sq = (tensor.detach() for tensor in tensors)
+        if weight_decay and not adam_w_mode:
+            grad = grad.add(param, alpha=weight_decay)
         torch.ops.npu.npu_apply_adam_w.out(
-            power1, power2, lr, decay, beta1, beta2, epsilon, grad, None, False, False,
+            power1, power2, lr, weight_decay if adam_w_mode else 0.0, beta1, beta2, epsilon, grad, None, False, False,
             out=[param, exp_avg, exp_avg_sq],
         )  # fmt: skip
+    if plain[0]:
+        adam_step(plain, adam)
+
+
+def _is_wide(tensors: Sequence[torch.Tensor]) -> bool:
+    return all(tensor.dtype == torch.float32 for tensor in tensors)
 
 
 class FusedAdamBuilder(TorchFusedAdamBuilder):
-    """Adam and AdamW with torch's operators for npu, by whole lists; npu_apply_adam_w, tensor by tensor, for the rest.
+    """Adam and AdamW with torch's operators for npu, by whole lists; npu_apply_adam_w for other tensors of float32.
 
-    The rest are the types that the operators refuse, and steps without bias correction where these are wrong.
+    These are strided ones, and all in steps without bias correction where torch's operators are wrong.
     """
 
     DEVICE_TYPE = "npu"
@@ -51,10 +59,29 @@ class FusedAdamBuilder(TorchFusedAdamBuilder):
     )
 
     @override
+    def expected(self) -> str:
+        if not has_op(self.FUSED_OP):
+            return ""
+        return f"torch.ops.{self.FUSED_OP} if it works when first needed, else plain torch"
+
+    @override
+    def wanted(self, tensors: Sequence[torch.Tensor]) -> bool:
+        return _is_wide(tensors)
+
+    @override
+    def busy(self) -> bool:
+        runtime = torch.get_device_module(self.DEVICE_TYPE)
+        capturing = getattr(runtime, "is_current_stream_capturing", None)  # older releases have no graphs
+        return bool(capturing()) if capturing else False
+
+    @override
     def fallback_step(self) -> tuple[Step, str]:
-        """Return the step with npu_apply_adam_w, where this torch_npu has it."""
-        return (
-            (step, f"torch.ops.{self.FUSED_OP}")
-            if fused_optimizers.has_op(self.FUSED_OP)
-            else super().fallback_step()
-        )
+        """Return the step with npu_apply_adam_w, if this torch_npu has it and it passes its self-check."""
+        plain, what = super().fallback_step()
+        name, device = f"torch.ops.{self.FUSED_OP}", torch.device(self.DEVICE_TYPE)
+        if not has_op(self.FUSED_OP):
+            return plain, what
+        modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
+        checks = [partial(wrong_step, name, step, device, torch.float32, *mode) for mode in modes]
+        reason = self_checks.unsupported_reason(name, device, *checks)
+        return (plain, f"{what} ({reason})") if reason else (step, f"{name} and {what}")
