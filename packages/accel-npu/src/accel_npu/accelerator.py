@@ -37,6 +37,22 @@ class NPU_Accelerator(TorchDeviceAccelerator):
         return _constructors()[dtype]
 
     @override
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return self._on_device(torch_npu.npu.current_stream, device_index)
+
+    @override
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return self._on_device(torch_npu.npu.default_stream, device_index)
+
+    @staticmethod
+    def _on_device(stream: Callable[[int | None], Any], device_index: int | None) -> Any:
+        try:
+            return stream(device_index)
+        except RuntimeError:  # also of a device that this process has not used yet
+            with torch_npu.npu.device(device_index):
+                return stream(device_index)
+
+    @override
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Register page-locked memory with CANN; returns False, with one warning, if that is impossible or refused."""
         functions = _registration()

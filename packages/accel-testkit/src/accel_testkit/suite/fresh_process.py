@@ -223,8 +223,19 @@ def _used(accelerator: Any) -> dict[str, Any]:
     index = answers["current"]
     held = torch.full((BLOCK,), 1, dtype=torch.uint8, device=accelerator.device(index))
     answers["left"].append([accelerator.available_memory(index), accelerator.total_memory(index)])
+    answers["streams"] = [_stream_fault(accelerator, index) for index in range(accelerator.device_count())]
     del block, held
     return answers
+
+
+def _stream_fault(accelerator: Any, index: int) -> str:
+    """Return what asking for the streams of a device raises; empty if nothing."""
+    try:
+        accelerator.current_stream(index)
+        accelerator.default_stream(index)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _computes(accelerator: Any, index: int) -> bool:

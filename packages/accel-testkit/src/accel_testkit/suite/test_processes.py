@@ -113,6 +113,15 @@ def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) ->
     holds.expect("available_memory()", "ask the runtime's mem_get_info at each call")
 
 
+@pytest.mark.needs("streams", "indexed_devices")
+@pytest.mark.parametrize("name", _FIRST_USES)
+def test_devices_have_streams_before_their_first_use(seen: Answers, name: str) -> None:
+    """`current_stream(i)` and `default_stream(i)` return a stream of a device that the process has not used yet."""
+    found = _answer(seen, name)["streams"]
+    do = "make the device current for the call if the runtime does not know its streams yet"
+    expect_equal("what the streams of each device raise in a fresh process", found, [""] * len(found), do)
+
+
 @pytest.mark.parametrize("name", _RANKS)
 def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, name: str) -> None:
     """A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK."""

@@ -67,6 +67,9 @@ table(
      "current_device", lambda self: int(os.environ.get("RANK", Good.current_device(self))) % 2),
     ("EverythingIsAvailableAtFirst", "processes.memory_that_is_used_first_is_not_available",
      "available_memory", lambda self, device_index=None: self.total_memory(device_index)),
+    ("UnusedDevicesHaveNoStream", "processes.devices_have_streams_before_their_first_use",
+     "current_stream", lambda self, device_index=None: (
+         Good.current_stream(self, device_index) if device_index in (None, self.current_device()) else {}[0])),
     # Its runtime is initialized by synchronize().
     ("EarlyLazyCallsAreDropped", "processes.lazy_calls_come_with_the_first_use",
      "ready", False,
