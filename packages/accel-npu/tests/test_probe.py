@@ -9,17 +9,35 @@ import pytest
 from accel_npu import cann, visible
 
 
-def toolkit(home: Path, text: str, arch: str = "aarch64") -> None:
-    """A CANN folder with its install file, as the vendor's installer leaves it."""
-    folder = home / f"{arch}-linux"
-    folder.mkdir(parents=True)
-    (folder / "ascend_toolkit_install.info").write_text(text)
-
-
-def test_the_version_stands_in_the_install_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toolkit(tmp_path, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CANN folder without its install file, and the variables that set_env.sh sets."""
+    for part in ("runtime", "compiler", "opp", "aarch64-linux"):
+        (tmp_path / part).mkdir()
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    assert cann.cann_status() == f"CANN 8.1.RC1 in {tmp_path}"
+    monkeypatch.setenv("ASCEND_OPP_PATH", str(tmp_path / "opp"))
+    return tmp_path
+
+
+def install_file(home: Path, text: str) -> None:
+    (home / "aarch64-linux/ascend_toolkit_install.info").write_text(text)
+
+
+def test_the_version_stands_in_the_install_file(home: Path) -> None:
+    install_file(home, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
+    assert cann.cann_status() == f"CANN 8.1.RC1 in {home}"
+
+
+@pytest.mark.parametrize("part", ["runtime", "compiler", "opp", "ASCEND_OPP_PATH"])
+def test_missing_part_of_cann_is_reported(part: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_file(home, "version=8.1.RC1\n")
+    if part.isupper():
+        monkeypatch.delenv(part)
+    else:
+        (home / part).rmdir()
+    reason = cann.cann_status()
+    assert part in reason
+    assert "import fails" in reason
 
 
 @pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
@@ -33,12 +51,9 @@ def test_an_unset_or_wrong_home_is_reported(home: str | None, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("text", [None, "", "innerversion=V100\n"])
-def test_a_folder_without_a_version_is_reported(
-    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_a_version_is_reported(text: str | None, home: Path) -> None:
     if text is not None:
-        toolkit(tmp_path, text)
-    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
+        install_file(home, text)
     reason = cann.cann_status()
     assert "install.info" in reason
 

@@ -19,6 +19,8 @@ def cann_status() -> str:
         return f"{HOME_VARIABLE} is not set: source CANN's set_env.sh"
     if not Path(home).is_dir():
         return f"{HOME_VARIABLE}={home} is not a folder: source CANN's set_env.sh again"
+    if missing := _missing_part(Path(home)):
+        return f"{missing}, without which torch_npu's import fails: source CANN's set_env.sh, or install CANN again"
     for info in sorted(Path(home).rglob("ascend_*_install.info")):
         try:
             found = _VERSION.search(info.read_text(encoding="utf-8"))
@@ -27,3 +29,12 @@ def cann_status() -> str:
         if found:
             return f"CANN {found.group(1)} in {home}"
     return f"no ascend_*_install.info with a version below {HOME_VARIABLE}={home}"
+
+
+def _missing_part(home: Path) -> str:
+    """Return what torch_npu's import looks for and does not find; empty if it finds all."""
+    operators = os.environ.get("ASCEND_OPP_PATH")
+    if operators is None:
+        return "ASCEND_OPP_PATH is not set"
+    parts = (Path(operators), home / "runtime", home / "compiler")
+    return next((f"there is no folder {part}" for part in parts if not part.exists()), "")
