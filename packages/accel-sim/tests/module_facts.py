@@ -16,7 +16,7 @@ from accel_sim import simulation, surface
 from accel_sim.errors import NotSimulated
 
 NAMES = ("device", "device_id", "device_name", "peer", "peer_device", "peer_device_id")
-OTHERS = {"new_state": lambda: torch.get_rng_state(), "fraction": lambda: 0.5}
+OTHERS = {"new_state": lambda: simulation.current().module.get_rng_state(), "fraction": lambda: 0.5}
 WRONG = {"99": 99, "cpu": "cpu", "another type": torch.device("meta"), "-5": -5}
 
 

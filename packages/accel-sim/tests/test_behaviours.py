@@ -59,6 +59,105 @@ print(torch.npu.get_device_capability(), len(torch.npu.default_generators))
     assert printed("npu", source) == ["None ()", "(9, 1) 2"]
 
 
+NPU_FACTS = """
+import inspect, json, os, torch, torch_npu
+npu = torch.npu
+def outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+properties = npu.get_device_properties(0)
+facts = {
+    "autoload": os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"],
+    "unused": [outcome(lambda: call(1)) for call in (npu.current_stream, npu.default_stream)],
+    "used": [type(npu.Stream(1)).__name__, npu.default_stream(1).device_index],
+    "priority": [outcome(lambda: npu.Stream().priority), outcome(npu.Stream.priority_range)],
+    "properties": [properties.multi_processor_count, properties.major, properties.warp_size, properties.gcnArchName],
+    "uuids": str(properties.uuid) != str(npu.get_device_properties(1).uuid),
+    "seed": npu.seed(),
+    "runtime": sorted(name for name in dir(npu.npurt()) if name.startswith("npuS")),
+    "compilers": sorted({"npu", "npugraphs", "npugraph_ex"} & {*torch._dynamo.list_backends()}),
+    "graph": list(inspect.signature(npu.graph.__init__).parameters),
+    "tensor": str(npu.FloatTensor([1.0], device="npu:1").device),
+    "wrong": outcome(lambda: npu.FloatTensor([1.0], device="cpu")),
+    "module": type(npu.amp.sharded_grad_scaler).__name__,
+    "compiled": torch.compile(lambda x: x + 1, backend="npugraphs")(torch.ones(1, device="npu")).item(),
+}
+print(json.dumps(facts))
+"""
+
+
+def test_npu_answers_as_torch_npu(printed):
+    # What torch_npu 2.13.0 answered on an emulated driver.
+    unused = "RuntimeError: Uninitialized default NPU stream for device 1"
+    assert json.loads(printed("npu", NPU_FACTS)[-1]) == {
+        "autoload": "1",
+        "unused": [unused, unused],
+        "used": ["Stream", 1],
+        "priority": [
+            "RuntimeError: NPU dose not support Stream.get_priority() currently.",
+            "RuntimeError: NPU does not support Stream.priority_range() currently.",
+        ],
+        "properties": [48, None, None, None],
+        "uuids": True,
+        "seed": None,
+        "runtime": ["npuStreamCreate", "npuStreamDestroy"],
+        "compilers": ["npu", "npugraph_ex", "npugraphs"],
+        "graph": ["self", "npu_graph", "pool", "stream", "auto_dispatch_capture", "capture_error_mode"],
+        "tensor": "npu:1",
+        "wrong": "RuntimeError: legacy constructor expects device type: npu but device type: cpu was passed",
+        "module": "module",
+        "compiled": 2.0,
+    }
+
+
+@pytest.mark.parametrize("missing", ["ASCEND_OPP_PATH", "compiler", "ASCEND_HOME_PATH"])
+def test_import_looks_for_the_parts_of_cann(python, tmp_path, missing):
+    lines = ["import os", f"os.environ['ASCEND_HOME_PATH'] = {str(tmp_path)!r}"]
+    (tmp_path / "runtime").mkdir()
+    if missing.isupper():
+        lines.append(f"del os.environ[{missing!r}]")
+    done = python("npu", "\n".join([*lines, "import torch; print(torch.npu.device_count())"]))
+    if missing == "ASCEND_HOME_PATH":
+        assert done.stdout == "Warning: ASCEND_HOME_PATH environment variable is not set.\n2\n"
+    else:
+        assert "Failed to load the backend extension: torch_npu" in done.stderr
+        assert missing in done.stderr
+
+
+RANDOM = """
+import json, torch
+if KEY in ("npu", "mlu"):
+    __import__(f"torch_{KEY}")
+module = torch.get_device_module(KEY)
+draw = lambda: torch.rand(2, device=KEY).tolist()
+module.manual_seed(7)
+start = module.get_rng_state()
+first, second, middle = draw(), draw(), module.get_rng_state()
+third, end = draw(), module.get_rng_state()
+module.set_rng_state(middle)
+again = draw()
+torch.manual_seed(7)
+host = torch.rand(2).tolist()
+try:
+    module.set_rng_state(torch.get_rng_state())
+    wrong = "accepted"
+except RuntimeError as error:
+    wrong = str(error)
+offset = torch.Generator(KEY).get_offset()
+print(json.dumps([start.tolist(), middle.tolist()[:9], again == third, first == host, second == third, wrong, offset]))
+"""
+
+
+@pytest.mark.parametrize(
+    "key", ["npu", *(pytest.param(key, marks=pytest.mark.slow) for key in ("mlu", "xpu", "cuda"))]
+)
+def test_random_state_is_a_seed_and_an_offset(printed, key):
+    found = json.loads(printed(key, f"KEY = {key!r}{RANDOM}")[-1])
+    assert found == [[7] + [0] * 15, [7] + [0] * 7 + [24], True, True, False, "RNG state is wrong size", 0]
+
+
 def test_hpu_is_one_device_a_process(printed):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu

@@ -22,7 +22,7 @@ from wrapt import register_post_import_hook
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
 from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendors
-from accel_sim.errors import AlreadySimulating, NotSimulated
+from accel_sim.errors import AlreadySimulating, NotSimulated, absent
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
 
@@ -63,6 +63,7 @@ def _start(vendor: SimVendor) -> Simulation:
         vendor.generators,
         chosen.strict,
         vendor.orders_data,
+        vendor.counts_random,
     )
     execution_modes.enable(native, vendor, chosen)
     return Simulation(vendor, chosen, native, physical, _module(vendor))
@@ -217,6 +218,12 @@ def _register_collectives(simulation: Simulation) -> None:
             )
 
         dist.Backend.register_backend(name, create, extended_api=True, devices=[simulation.type])
+    if simulation.type == "npu":
+        distributed: Any = dist
+        distributed.is_hccl_available = lambda: True
+        # The first one registered is the device's own.
+        refuse = absent("the backend lccl of torch_npu")
+        dist.Backend.register_backend("lccl", refuse, extended_api=True, devices=["npu"])
     if simulation.type in ("hpu", "xpu"):
         _name_object_device(simulation)
 

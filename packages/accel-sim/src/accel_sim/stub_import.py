@@ -15,11 +15,13 @@ from accel_sim import behaviours, settings, vendors
 def populate(name: str) -> None:
     """Fill the package of that name, which is being imported, and everything below it."""
     behaviours.fail(name, settings.read().behaviours)
-    torch = _import_torch()
+    top = name.partition(".")[0]
+    torch = _import_torch("1" if top == "torch_npu" else None)
+    if top == "torch_npu":
+        _check_cann()
 
     from accel_sim import activation, package_names, surface
 
-    top = name.partition(".")[0]
     vendor = vendors.of_package(top)
     active = activation.activate(vendor.key)
     package = sys.modules[name]
@@ -41,9 +43,12 @@ def transfer() -> None:
     package_names.transfer(active)
 
 
-def _import_torch() -> Any:
-    # As torch_npu does: torch would call the entry point of the package that is being imported.
-    before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+def _import_torch(left: str | None) -> Any:
+    """Import torch as torch_npu does: torch would call the entry point of the package that is being imported.
+
+    left: the switch that stays in the environment where it was not set.
+    """
+    before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", left)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:
         return importlib.import_module("torch")
@@ -52,6 +57,20 @@ def _import_torch() -> Any:
             del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
         else:
             os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = before
+
+
+def _check_cann() -> None:
+    """Look for CANN as torch_npu's import does: print a line without ASCEND_HOME_PATH, raise for a part that lacks."""
+    home = os.environ.get("ASCEND_HOME_PATH")
+    if home is None:
+        sys.stdout.write("Warning: ASCEND_HOME_PATH environment variable is not set.\n")
+        return
+    if "ASCEND_OPP_PATH" not in os.environ:
+        raise Exception("ASCEND_OPP_PATH environment variable is not set.")
+    parts = {"RUNTIME": os.path.join(home, "runtime"), "COMPILER": os.path.join(home, "compiler")}
+    for part, path in {"HOME": home, "OPP": os.environ["ASCEND_OPP_PATH"], **parts}.items():
+        if not os.path.exists(path):
+            raise Exception(f"ASCEND_{part}_PATH : {path} does not exist.")
 
 
 def activate_in_torch() -> None:

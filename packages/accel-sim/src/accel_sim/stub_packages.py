@@ -157,11 +157,16 @@ def _metadata(vendor: SimVendor) -> dict[str, str]:
     }
     if vendor.entry_point[0]:
         files[f"{folder}/entry_points.txt"] = "[torch.backends]\n{} = {}\n".format(*vendor.entry_point)
-    if vendor.key == "hpu":  # Habana's compiler; the simulated one compiles nothing
-        files[f"{folder}/entry_points.txt"] += (
-            "\n[torch_dynamo_backends]\nhpu_backend = torch._dynamo.backends.debugging:eager\n"
-        )
+    compilers = _COMPILERS.get(vendor.key, ())
+    if compilers:
+        files[f"{folder}/entry_points.txt"] += "\n[torch_dynamo_backends]\n"
+    for compiler in compilers:
+        files[f"{folder}/entry_points.txt"] += f"{compiler} = torch._dynamo.backends.debugging:eager\n"
     return files
+
+
+#: The vendors' backends of torch.compile; the simulated ones compile nothing.
+_COMPILERS = {"hpu": ("hpu_backend",), "npu": ("npu", "npugraphs", "npugraph_ex")}
 
 
 def _system(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> dict[str, str]:
@@ -176,6 +181,7 @@ def _system(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> dict[str
         files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
             "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
         )
+        files |= {f"sysroot/{_ASCEND}/{part}/README": "" for part in ("runtime", "compiler", "opp")}
     return files
 
 

@@ -226,8 +226,8 @@ def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: 
                 raise_not_simulated(f"{full}({parameter.name}=…)")
         return function(*own, *taken.args[:count], **taken.kwargs)
 
-    if not bound:
-        call.__signature__ = real  # type: ignore[attr-defined]
+    itself = [Parameter("self", Parameter.POSITIONAL_ONLY)] if bound else []
+    call.__signature__ = Signature([*itself, *real.parameters.values()])  # type: ignore[attr-defined]
     return call
 
 

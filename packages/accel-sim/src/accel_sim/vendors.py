@@ -35,6 +35,7 @@ class SimVendor:
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
     orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
+    counts_random: a generator's state is a seed and an offset, of 16 bytes.
     padding:       bytes that its allocator adds to each request.
     arena:         its allocator is a pool of growing ranges of addresses, in place of segments.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
@@ -60,6 +61,7 @@ class SimVendor:
     max_devices: int = 64
     one_device: bool = False
     orders_data: bool = False
+    counts_random: bool = False
     padding: int = 0
     arena: bool = False
     torch_build: dict[str, str] = field(default_factory=dict)
@@ -76,14 +78,19 @@ VENDORS = (
         packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
         visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
         padding=32,  # NPUCachingAllocator.cpp of torch_npu
-        properties={"multi_processor_count": 24, "cube_core_num": 24, "vector_core_num": 48,
-                    "L2_cache_size": 192 << 20, "major": 0, "minor": 0, "warp_size": 32},
-        environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest"},
+        counts_random=True,
+        properties={"multi_processor_count": 48, "cube_core_num": 24, "vector_core_num": 48, "L2_cache_size": 192 << 20,
+                    **dict.fromkeys(("major", "minor", "warp_size", "gcnArchName", "is_integrated",
+                                     "is_multi_gpu_board", "max_threads_per_multi_processor",
+                                     "regs_per_multiprocessor"))},
+        environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest",
+                     "ASCEND_OPP_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest/opp"},
     ),
     SimVendor(
         "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,
         packages=("torch_mlu",), distribution=("torch_mlu", "1.25.0"),
         visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        counts_random=True,  # MLUGeneratorImpl of torch_mlu
         device_nodes=("dev/cambricon_dev{}",),
         properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
                     "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
@@ -104,7 +111,7 @@ VENDORS = (
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
-        visible=("ZE_AFFINITY_MASK",), own_order=True, device_nodes=("dev/dri/renderD{}",),
+        visible=("ZE_AFFINITY_MASK",), own_order=True, counts_random=True, device_nodes=("dev/dri/renderD{}",),
         torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
@@ -115,7 +122,8 @@ VENDORS = (
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
-        visible=("CUDA_VISIBLE_DEVICES",), uuids=True, device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
+        visible=("CUDA_VISIBLE_DEVICES",), uuids=True, counts_random=True, device_nodes=("dev/nvidia{}",),
+        torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(

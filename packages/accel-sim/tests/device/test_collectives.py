@@ -118,6 +118,84 @@ def test_what_real_backends_refuse() -> None:
     raises(lambda: dist.reduce_scatter(mine(2), uneven), REFUSED, "must have the same size")
 
 
+def test_hccl_reduces_what_torch_npu_reduces() -> None:
+    """As ProcessGroupHCCL of torch_npu 2.13.0 answers on an emulated driver."""
+    rank, size, device = here()
+    if device.type != "npu":
+        return
+    shorts = mine(2, value=rank + 1, dtype=torch.int16)
+    dist.all_reduce(shorts)
+    same(shorts, [size * (size + 1) // 2] * 2)
+    kept = mine(2, value=rank + 1, dtype=torch.int16)
+    dist.reduce(kept, 0)
+    same(kept, [size * (size + 1) // 2 if rank == 0 else rank + 1] * 2)
+    piece = mine(2, dtype=torch.int16)
+    dist.reduce_scatter_tensor(piece, mine(2 * size, value=3, dtype=torch.int16))
+    same(piece, [3 * size] * 2)
+    dist.all_reduce(complex_ones := mine(2, value=1, dtype=torch.complex64))
+    same(complex_ones.real, [float(size)] * 2)
+    refused: list[tuple[Any, str]] = []
+    for dtype in (torch.uint16, torch.uint32, torch.uint64):
+        moved = mine(2, value=rank, dtype=torch.int32).to(dtype)
+        dist.broadcast(moved, 0)
+        same(moved.to(torch.int32), [0, 0])
+        refused.append((partial(dist.all_reduce, moved), "HCCL allreduce: Unsupported data type"))
+    for dtype in (torch.uint8, torch.bool):
+        whole = mine(2 * size, value=1, dtype=dtype)
+        scatter = partial(dist.reduce_scatter_tensor, mine(2, value=1, dtype=dtype), whole)
+        refused.append((scatter, "Unsupported data type at::kByte/at::kBool"))
+    parts = [torch.zeros(2, dtype=torch.complex64, device=device) for _ in range(size)] if rank == 0 else None
+    refused += [
+        (partial(dist.reduce, complex_ones, 0), "Unsupported data type for HCCL process group"),
+        (partial(dist.gather, complex_ones, parts, 0), "Unsupported data type for HCCL process group"),
+        (partial(dist.all_reduce, mine(2), op=dist.ReduceOp.BAND), "Cannot use ReduceOp.BAND with HCCL"),
+        (partial(dist.all_gather_into_tensor, mine(5), mine(3)), "must differ in size"),
+        (partial(dist.all_gather_into_tensor, mine(2 * size).half(), mine(2)), "must have the same type"),
+    ]
+    for call, text in refused:
+        with pytest.raises(RuntimeError, match=text) as caught:
+            call()
+        assert type(caught.value) is RuntimeError
+
+
+def test_sums_are_multiplied_where_the_backend_has_it() -> None:
+    rank, size, device = here()
+    op: Any = dist._make_nccl_premul_sum(0.5)  # type: ignore[attr-defined]
+    if device.type not in ("npu", "cuda"):
+        raises(partial(dist.all_reduce, mine(2), op=op), REFUSED, "Cannot use ReduceOp.PREMUL_SUM")
+        return
+    total = mine(2, value=rank + 1)
+    dist.all_reduce(total, op=op)
+    half = size * (size + 1) / 4
+    same(total, [half] * 2)
+    kept, whole, piece = mine(2, value=rank + 1), mine(2 * size, value=rank + 1), mine(2)
+    dist.reduce(kept, 0, op)
+    same(kept, [half if rank == 0 else rank + 1] * 2)
+    dist.reduce_scatter_tensor(piece, whole, op)
+    same(piece, [half] * 2)
+    same(whole, [rank + 1] * 2 * size)
+    raises(
+        partial(dist.all_reduce, mine(2, dtype=torch.int32), op=op), REFUSED, "PreMulSum Data type must be"
+    )
+
+
+def test_npu_s_backend_has_the_names_of_torch_npu_s() -> None:
+    _rank, _size, device = here()
+    if device.type != "npu":
+        return
+    distributed: Any = dist
+    backend: Any = distributed.group.WORLD._get_backend(device)
+    assert type(backend).__name__ == "ProcessGroupHCCL"
+    assert (backend.options.backend, backend.options._timeout) == ("hccl", timedelta(seconds=60))
+    backend._set_default_timeout(timedelta(seconds=50))
+    assert backend.options._timeout == timedelta(seconds=50)
+    backend._set_default_timeout(timedelta(seconds=60))
+    assert isinstance(backend.get_hccl_comm_name(0), str)
+    assert distributed.is_hccl_available()
+    assert "lccl" in dist.Backend.backend_list
+    assert dist.Backend.default_device_backend_map["npu"] == "hccl"
+
+
 def test_a_collective_that_is_refused_holds_no_memory() -> None:
     _rank, size, device = here()
     before, refused = torch.accelerator.memory_allocated(), False

@@ -20,22 +20,39 @@ def _ops() -> Any:
 
 def test_npu_apply_adam_w(device: Device) -> None:
     for random, dtype in cases(6):
-        shape, step = random.shape(), random.number(1, 5)
-        decay = 0.1 * random.number(0, 1)
+        shape, step = random.shape(), random.number(1, 3)
+        decay = 0.125 * random.number(0, 1)
         tensors = [random.tensor(shape, dtype) for _ in range(4)]
         tensors[3] = tensors[3].abs()
 
         def call(given: list[Any], step: int = step, decay: float = decay) -> None:
-            _ops().npu_apply_adam_w(0.9 ** (step - 1), 0.99 ** (step - 1), 0.01, decay, 0.9, 0.99, 1e-6, given[0],
-                                    None, False, False, out=given[1:])  # fmt: skip
+            # Numbers that every type holds.
+            _ops().npu_apply_adam_w(0.75 ** (step - 1), 0.875 ** (step - 1), 2**-7, decay, 0.75, 0.875, 2**-20,
+                                    given[0], None, False, False, out=given[1:])  # fmt: skip
 
         def reference(given: list[Any], step: int = step, decay: float = decay) -> None:
-            adam64(*given, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=decay, decoupled=True, step=step)
+            adam64(*given, lr=2**-7, betas=(0.75, 0.875), eps=2**-20, decay=decay, decoupled=True, step=step)
 
         changes(device, call, reference, tensors, in_out=3)
     one = torch.ones(2, device=device.type)
     raises(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
             "not implemented for Tensor")  # fmt: skip
+
+
+def test_npu_apply_adam_w_gets_its_numbers_in_the_parameter_s_type(device: Device) -> None:
+    def stepped(dtype: torch.dtype, grad: float) -> list[float]:
+        """Take a first step with DeepSpeed's defaults; moments are float32."""
+        gradient, param = (torch.full((2,), value, dtype=dtype, device=device.type) for value in (grad, 1.0))
+        moments = [torch.zeros(2, device=device.type) for _ in range(2)]
+        _ops().npu_apply_adam_w(1.0, 1.0, 0.25, 0.0, 0.9, 0.999, 1e-8, gradient, None, False, False,
+                                out=[param, *moments])  # fmt: skip
+        found: list[float] = param.tolist()
+        return found
+
+    kinds = (torch.float32, torch.float16, torch.bfloat16)
+    assert [torch.tensor(stepped(kind, 0.5)).isnan().any().item() for kind in kinds] == [False, False, True]
+    assert [torch.tensor(stepped(kind, 0.0)).isnan().any().item() for kind in kinds] == [False, True, True]
+    assert stepped(torch.float32, 0.5) == [0.75, 0.75]
 
 
 def test_npu_rms_norm(device: Device) -> None:

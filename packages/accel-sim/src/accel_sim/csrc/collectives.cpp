@@ -14,6 +14,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#include <pybind11/chrono.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -28,21 +29,20 @@ namespace {
 using c10d::ProcessGroup;
 
 // What the backends of real devices refuse, where gloo and bytes in host memory would do it. A backend that is not
-// listed refuses none of it. torch_npu's refuses sums of float64 as well, of which a 910B has no tensors: torch_npu makes them
-// float32, and programs that ask for float64 (ZeRO 3's norm) work.
+// listed refuses none of it. premultiplied: has PREMUL_SUM. plain: raises RuntimeError, not ValueError and TypeError.
 struct Backend {
   const char* name;
-  bool hpu, average, short_integers, fp8;
+  bool hpu, average, short_integers, fp8, premultiplied = false, plain = false;
 };
 
 // From ProcessGroupNCCL.cpp of torch, ProcessGroupXCCL.cpp and xccl.h of torch-xpu-ops (2026-08), process_group_cncl.cpp
 // of torch_mlu (r2.4), ProcessGroupHCCL.cpp and HCCLUtils.cpp of torch_npu (2026-08), and collective_utils.cpp of
 // gaudi-pytorch-bridge 1.19.
 constexpr Backend BACKENDS[] = {
-    {"nccl", false, true, false, true},
+    {"nccl", false, true, false, true, true},
     {"xccl", false, true, false, true},
     {"cncl", false, false, false, false},
-    {"hccl", false, true, true, true},
+    {"hccl", false, true, true, true, true, true},
     {"hccl", true, false, false, true},
 };
 
@@ -72,15 +72,38 @@ void check_moved(const std::string& name, const std::vector<at::Tensor>& tensors
   }
 }
 
-void check_reduced(const std::string& name, const at::Tensor& tensor, const ReduceOp& op) {
+template <typename... Words>
+void check_value(const Backend& rules, bool holds, const Words&... words) {
+  TORCH_CHECK(holds || !rules.plain, words...);
+  TORCH_CHECK_VALUE(holds, words...);
+}
+
+// What torch_npu 2.13.0 refuses of its tensors, as its ProcessGroupHCCL answers on an emulated driver. It refuses sums of
+// float64 as well, which are right here: its .to(torch.float64) gives float32, and programs that ask for it work.
+void check_hccl(const char* collective, const at::Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  const std::string name = collective;
+  TORCH_CHECK(name == "allreduce" || !tensor.is_complex(), "Unsupported data type for HCCL process group");
+  const bool scatters = name == "reduce_scatter" && (dtype == at::kByte || dtype == at::kBool);
+  TORCH_CHECK(!scatters, "HCCL ", name, ": Unsupported data type at::kByte/at::kBool");
+  const bool unsigned_or_fp8 = (is_short(dtype) && dtype != at::kShort) || c10::isFloat8Type(dtype);
+  TORCH_CHECK(!unsigned_or_fp8, "HCCL ", name, ": Unsupported data type at::ScalarType::", dtype);
+}
+
+// collective: as torch_npu calls it.
+void check_reduced(const std::string& name, const char* collective, const at::Tensor& tensor, const ReduceOp& op) {
   check_moved(name, {tensor});
   const auto rules = find(name, tensor);
-  TORCH_CHECK_VALUE(op != ReduceOp::BAND, "Cannot use ReduceOp.BAND with ", upper(name));
-  TORCH_CHECK_VALUE(op != ReduceOp::BOR, "Cannot use ReduceOp.BOR with ", upper(name));
-  TORCH_CHECK_VALUE(op != ReduceOp::BXOR, "Cannot use ReduceOp.BXOR with ", upper(name));
+  if (rules.plain) check_hccl(collective, tensor);
+  check_value(rules, op != ReduceOp::BAND, "Cannot use ReduceOp.BAND with ", upper(name));
+  check_value(rules, op != ReduceOp::BOR, "Cannot use ReduceOp.BOR with ", upper(name));
+  check_value(rules, op != ReduceOp::BXOR, "Cannot use ReduceOp.BXOR with ", upper(name));
   const bool average = op == ReduceOp::AVG;
   TORCH_CHECK_VALUE(!average || rules.average, "Cannot use ReduceOp.AVG with ", upper(name));
   TORCH_CHECK_TYPE(!average || tensor.scalar_type() != at::kBool, "Cannot use ReduceOp.AVG with boolean inputs");
+  if (op != ReduceOp::PREMUL_SUM) return;
+  check_value(rules, rules.premultiplied, "Cannot use ReduceOp.PREMUL_SUM with ", upper(name));
+  check_value(rules, tensor.is_floating_point(), "PreMulSum Data type must be half, float, bfloat16 or double");
 }
 
 void check_piece(const std::vector<at::Tensor>& pieces, int rank, const at::Tensor& tensor) {
@@ -419,17 +442,24 @@ at::Tensor addable(const at::Tensor& tensor) {
 
 ReduceOp on_gloo(const ReduceOp& op, at::ScalarType dtype) {
   if (dtype == at::kBool && op == ReduceOp::SUM) return ReduceOp::MAX;
-  return op == ReduceOp::AVG ? ReduceOp(ReduceOp::SUM) : op;
+  return op == ReduceOp::AVG || op == ReduceOp::PREMUL_SUM ? ReduceOp(ReduceOp::SUM) : op;
 }
 
-// gloo has no average: a sum, then a division by the size of the group.
-std::function<void()> division(const ReduceOp& op, Tensors hosts, int size) {
-  if (op != ReduceOp::AVG) return nullptr;
-  return [hosts = std::move(hosts), size] {
-    for (const auto& host : hosts) {
-      const bool whole = !host.is_floating_point();
-      at::Tensor(host).div_(size, whole ? std::make_optional<c10::string_view>("floor") : std::nullopt);
-    }
+// A tensor as gloo adds it: multiplied first by the factor of a PREMUL_SUM, and in a type that gloo has. May be a copy.
+at::Tensor summand(const at::Tensor& host, const ReduceOp& op) {
+  const auto wide = host.scalar_type() == at::kShort ? host.to(at::kInt) : host;
+  if (op != ReduceOp::PREMUL_SUM) return wide;
+  const auto& by = *static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  return by.tensor_factor.defined() ? wide.mul(host_alias(by.tensor_factor)) : wide.mul(by.double_factor);
+}
+
+// What remains to be done with a sum: to be brought to where the result belongs, and, as gloo has no average, divided.
+std::function<void()> completion(const ReduceOp& op, const at::Tensor& sum, const at::Tensor& to, int size) {
+  const bool divides = op == ReduceOp::AVG;
+  if (!divides && sum.is_same(to)) return nullptr;
+  return [divides, sum, to, size]() mutable {
+    if (!sum.is_same(to)) to.copy_(sum);
+    if (divides) to.div_(size, to.is_floating_point() ? std::nullopt : std::make_optional<c10::string_view>("floor"));
   };
 }
 
@@ -465,7 +495,7 @@ bool equal_sizes(const Tensors& tensors) {
 }
 
 // gloo on aliases of the device's memory.
-class SimBackend final : public c10d::Backend {
+class SimBackend : public c10d::Backend {
  public:
   SimBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name)
       : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), name_(std::move(name)) {}
@@ -505,14 +535,14 @@ class SimBackend final : public c10d::Backend {
   // Only the root's tensor may change; gloo uses the others as scratch memory.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     DeviceWorkGuard inside;
-    check_reduced(name_, tensors.at(0), options.reduceOp);
+    check_reduced(name_, "reduce", tensors.at(0), options.reduceOp);
     const auto host = addable(tensors[0]);
     const bool root = options.rootRank == rank_;
-    Tensors hosts{root ? host : host.clone()};
+    Tensors hosts{summand(root ? host : host.clone(), options.reduceOp)};
     auto inner = options;
     inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
-    auto divide = root ? division(options.reduceOp, hosts, size_) : nullptr;
-    return started(OpType::REDUCE, {gloo_->reduce(hosts, inner)}, tensors, divide, root);
+    auto rest = root ? completion(options.reduceOp, hosts[0], host, size_) : nullptr;
+    return started(OpType::REDUCE, {gloo_->reduce(hosts, inner)}, tensors, rest, root);
   }
   WorkPtr allgather(
       std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -537,7 +567,7 @@ class SimBackend final : public c10d::Backend {
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     DeviceWorkGuard inside;
     check_moved(name_, {input});
-    check_whole(output, input, size_);
+    check_whole(name_, output, input, size_);
     auto to = bytes(output);
     // The input may be a piece of the output.
     auto from = input.is_alias_of(output) ? bytes(input).clone() : bytes(input);
@@ -551,6 +581,8 @@ class SimBackend final : public c10d::Backend {
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     check_moved(name_, inputs);
+    const bool takes_complex = !find(name_, inputs.at(0)).plain || !inputs[0].is_complex();
+    TORCH_CHECK(takes_complex, "Unsupported data type for HCCL process group");
     check_alike("gather", outputs, inputs.at(0));
     std::vector<Tensors> hosts;
     for (const auto& list : outputs) hosts.push_back(each_bytes(list));
@@ -570,11 +602,11 @@ class SimBackend final : public c10d::Backend {
   WorkPtr reduce_scatter(
       Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override {
     DeviceWorkGuard inside;
-    check_reduced(name_, outputs.at(0), options.reduceOp);
+    check_reduced(name_, "reduce_scatter", outputs.at(0), options.reduceOp);
     check_piece(inputs.at(0), rank_, outputs[0]);
     Tensors pieces;
     for (const auto& input : inputs[0]) pieces.push_back(addable(input));
-    Tensors hosts{at::cat(pieces)};
+    Tensors hosts{summand(at::cat(pieces), options.reduceOp)};
     int64_t at = 0;
     for (int rank = 0; rank < rank_; rank++) at += pieces[static_cast<size_t>(rank)].numel();
     auto to = addable(outputs[0]);
@@ -582,15 +614,12 @@ class SimBackend final : public c10d::Backend {
     c10d::AllreduceOptions all;
     all.reduceOp = on_gloo(options.reduceOp, outputs[0].scalar_type());
     all.timeout = options.timeout;
-    auto divide = division(options.reduceOp, {to}, size_);
-    return started(OpType::REDUCE_SCATTER, {gloo_->allreduce(hosts, all)}, outputs, [to, mine, divide]() mutable {
-      to.copy_(mine);
-      if (divide) divide();
-    });
+    auto rest = completion(options.reduceOp, mine, to, size_);
+    return started(OpType::REDUCE_SCATTER, {gloo_->allreduce(hosts, all)}, outputs, std::move(rest));
   }
   WorkPtr _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
-    check_whole(input, output, size_);
+    check_whole(name_, input, output, size_);
     std::vector<Tensors> lists{flat(input).chunk(size_)};
     Tensors outputs{output};
     return reduce_scatter(outputs, lists, options);
@@ -653,13 +682,15 @@ class SimBackend final : public c10d::Backend {
     return work;
   }
   WorkPtr one_reduction(at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout) {
-    check_reduced(name_, tensor, op);
-    Tensors hosts{addable(tensor)};
+    DeviceWorkGuard inside;
+    check_reduced(name_, "allreduce", tensor, op);
+    const auto host = addable(tensor);
+    Tensors hosts{summand(host, op)};
     c10d::AllreduceOptions options;
     options.reduceOp = on_gloo(op, tensor.scalar_type());
     options.timeout = timeout;
     auto part = gloo_->allreduce(hosts, options);
-    return started(OpType::ALLREDUCE, {part}, {tensor}, division(op, hosts, size_));
+    return started(OpType::ALLREDUCE, {part}, {tensor}, completion(op, hosts[0], host, size_));
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
@@ -667,6 +698,13 @@ class SimBackend final : public c10d::Backend {
   bool coalescing_ = false;
   SimWork::Works coalesced_;
   GroupStreams streams_;
+};
+
+// As torch_npu's class, whose names programs ask for.
+class HcclBackend final : public SimBackend {
+ public:
+  using SimBackend::SimBackend;
+  std::string comm_name(int) const { return "hccl_simulated_" + getGroupUid(); }
 };
 
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1. hpu and xpu, whose real runtimes have their own,
@@ -709,16 +747,31 @@ void finish_collectives() {
   for (auto& work : all) work->run_to_end();
 }
 
-void check_whole(const at::Tensor& whole, const at::Tensor& part, int size) {
-  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "output tensor must have the same type as input tensor");
-  TORCH_CHECK_VALUE(
-      whole.numel() == part.numel() * size,
+void check_whole(const std::string& name, const at::Tensor& whole, const at::Tensor& part, int size) {
+  const auto rules = find(name, whole);
+  const bool same = whole.scalar_type() == part.scalar_type();
+  constexpr auto kType = "output tensor must have the same type as input tensor";
+  TORCH_CHECK(same || !rules.plain, kType);
+  TORCH_CHECK_TYPE(same, kType);
+  check_value(
+      rules, whole.numel() == part.numel() * size,
       "input and output tensor must differ in size by the factor world_size, found ", whole.sizes(), " and ",
       part.sizes(), " with ", size, " ranks");
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
+  if (name == "hccl" && config().type == c10::DeviceType::PrivateUse1) {
+    return c10::make_intrusive<HcclBackend>(std::move(gloo), std::move(name));
+  }
   return c10::make_intrusive<SimBackend>(std::move(gloo), std::move(name));
+}
+
+void bind_collectives(py::module_& m) {
+  using Milliseconds = std::chrono::milliseconds;
+  py::class_<HcclBackend, c10::intrusive_ptr<HcclBackend>, c10d::Backend>(m, "ProcessGroupHCCL")
+      .def_property_readonly("options", &HcclBackend::getBackendOptions)
+      .def("_set_default_timeout", [](HcclBackend& self, Milliseconds timeout) { self.setTimeout(timeout); })
+      .def("get_hccl_comm_name", &HcclBackend::comm_name, py::arg("rankid"));
 }
 
 void register_collectives() {

@@ -14,11 +14,12 @@ using c10d::OpType;
 using c10d::ReduceOp;
 
 // The types agree, and the whole has the elements of `size` parts. Shapes do not count, unlike for gloo.
-void check_whole(const at::Tensor& whole, const at::Tensor& part, int size);
+void check_whole(const std::string& backend, const at::Tensor& whole, const at::Tensor& part, int size);
 // Gloo on aliases of the devices' memory.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name);
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types use those of PrivateUse1.
 void register_collectives();
+void bind_collectives(py::module_& m);  // the classes of backends
 void bind_dry(py::module_& m);
 void bind_dry_collectives(py::module_& m);  // groups of one rank, whose other ranks do not exist
 

@@ -6,6 +6,7 @@
 #include "runtime.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 #include <ATen/detail/MPSHooksInterface.h>
@@ -18,6 +19,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <pthread.h>
@@ -29,7 +32,7 @@ namespace {
 constexpr int kDevices = 64;
 thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, kDevices> t_streams{};
-std::array<std::atomic<bool>, kDevices> g_used{};
+std::array<std::atomic<bool>, kDevices> g_used{}, g_has_streams{};
 std::atomic<c10::StreamId> g_next_stream{1};
 
 using Clock = std::chrono::steady_clock;
@@ -65,7 +68,11 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(config().count); }
 
-  c10::Stream getStream(c10::Device device) const override { return current_stream(stream_device(device)); }
+  c10::Stream getStream(c10::Device device) const override {
+    const auto index = stream_device(device);
+    if (index == current_device()) g_has_streams[static_cast<size_t>(index)] = true;
+    return current_stream(index);
+  }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream_of(stream_device(device), 0); }
   c10::Stream getNewStream(c10::Device device, int) const override {
     check_fork();
@@ -167,6 +174,10 @@ bool was_used(c10::DeviceIndex index) {
   return index >= 0 && index < kDevices && g_used[static_cast<size_t>(index)];
 }
 
+bool has_streams(c10::DeviceIndex index) {
+  return was_used(index) || g_has_streams[static_cast<size_t>(index)];
+}
+
 void mark_used(c10::DeviceIndex index) {
   if (g_used[static_cast<size_t>(index)].exchange(true)) return;
   poison_fork();
@@ -178,6 +189,7 @@ c10::Stream current_stream(c10::DeviceIndex index) {
 }
 
 c10::Stream new_stream(c10::DeviceIndex index) {
+  g_has_streams[static_cast<size_t>(index)] = true;
   return stream_of(index, g_next_stream++);
 }
 
@@ -218,56 +230,109 @@ void check_fork() {
 
 namespace {
 
+// A generator of the host, and where `counts_random` is set the seed and the offset from which each operator's numbers
+// follow, as those of the real device do.
+struct GeneratorState {
+  explicit GeneratorState(at::Generator host) : inner(std::move(host)), seed(inner.current_seed()) {}
+  void start(uint64_t new_seed, uint64_t new_offset = 0) {
+    inner.set_current_seed(new_seed);
+    seed = new_seed;
+    offset = new_offset;
+  }
+  // The generator for the next operator; the first one's numbers are the host's.
+  at::Generator next() {
+    if (config().counts_random) {
+      constexpr uint64_t kEach = 12, kMix = 0x9E3779B97F4A7C15;  // as torch_npu counts; splitmix64's
+      inner.set_current_seed(seed ^ (offset / kEach * kMix));
+      offset += kEach;
+    }
+    return inner;
+  }
+  at::Generator inner;
+  uint64_t seed, offset = 0;
+};
+
 class SimGenerator final : public c10::GeneratorImpl {
  public:
-  SimGenerator(c10::DeviceIndex index, at::Generator inner)
-      : c10::GeneratorImpl(c10::Device(config().type, index), c10::DispatchKeySet(config().key)),
-        inner(std::move(inner)) {}
+  SimGenerator(c10::DeviceIndex index, std::shared_ptr<GeneratorState> start)
+      : c10::GeneratorImpl(c10::Device(config().type, index), c10::DispatchKeySet(config().key)), state(std::move(start)) {}
 
   void set_current_seed(uint64_t seed) override {
     check_allowed("set_current_seed");
-    inner.set_current_seed(seed);
+    state->start(seed);
   }
   // A host generator has no offset; zero is where every sequence starts.
-  void set_offset(uint64_t) override {}
-  uint64_t get_offset() const override { return 0; }
+  void set_offset(uint64_t offset) override {
+    if (config().counts_random) state->offset = offset;
+  }
+  uint64_t get_offset() const override { return state->offset; }
   uint64_t current_seed() const override {
     check_allowed("current_seed");
-    return inner.current_seed();
+    return state->seed;
   }
   uint64_t seed() override {
     check_allowed("seed");
-    return inner.unsafeGetGeneratorImpl()->seed();
+    const auto drawn = state->inner.unsafeGetGeneratorImpl()->seed();
+    state->start(drawn);
+    return drawn;
   }
-  void set_state(const c10::TensorImpl& state) override {
+  void set_state(const c10::TensorImpl& given) override {
     check_allowed("set_state");
-    inner.unsafeGetGeneratorImpl()->set_state(state);
+    write(given);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     check_allowed("get_state");
-    return inner.unsafeGetGeneratorImpl()->get_state();
+    return read();
   }
-  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
-    inner = static_cast<SimGenerator&>(*state).inner;
+  c10::intrusive_ptr<c10::TensorImpl> read() const {
+    if (!config().counts_random) return state->inner.unsafeGetGeneratorImpl()->get_state();
+    const uint64_t values[] = {state->seed, state->offset};
+    auto bytes = at::empty({sizeof(values)}, at::TensorOptions().dtype(at::kByte));
+    std::memcpy(bytes.mutable_data_ptr(), values, sizeof(values));
+    return bytes.getIntrusivePtr();
+  }
+  void write(const c10::TensorImpl& given) {
+    if (!config().counts_random) {
+      state->inner.unsafeGetGeneratorImpl()->set_state(given);
+      state->seed = state->inner.current_seed();
+      return;
+    }
+    at::detail::check_rng_state(given);
+    uint64_t values[2];
+    TORCH_CHECK(given.numel() == sizeof(values), "RNG state is wrong size");
+    std::memcpy(values, given.data(), sizeof(values));
+    state->start(values[0], values[1]);
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& given) override {
+    state = static_cast<SimGenerator&>(*given).state;
   }
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
-    return c10::make_intrusive<SimGenerator>(device_.index(), inner);
+    return c10::make_intrusive<SimGenerator>(device_.index(), state);
   }
   static c10::DeviceType device_type() { return config().type; }
 
-  at::Generator inner;
+  std::shared_ptr<GeneratorState> state;
 
  private:
   void check_allowed(const char* method) const {
     check_not_capturing(upper_name() + "GeneratorImpl::" + method, device_.index());
   }
-  SimGenerator* clone_impl() const override { return new SimGenerator(device_.index(), inner.clone()); }
+  SimGenerator* clone_impl() const override {
+    auto copy = std::make_shared<GeneratorState>(*state);
+    copy->inner = state->inner.clone();
+    return new SimGenerator(device_.index(), std::move(copy));
+  }
 };
+
+SimGenerator& simulated(const at::Generator& generator) {
+  return *static_cast<SimGenerator*>(generator.unsafeGetGeneratorImpl());
+}
 
 } // namespace
 
 at::Generator new_generator(c10::DeviceIndex index) {
-  return at::make_generator<SimGenerator>(index < 0 ? current_device() : index, at::detail::createCPUGenerator());
+  return at::make_generator<SimGenerator>(
+      index < 0 ? current_device() : index, std::make_shared<GeneratorState>(at::detail::createCPUGenerator()));
 }
 
 const at::Generator& default_generator(c10::DeviceIndex index) {
@@ -283,8 +348,16 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
   return (*generators)[static_cast<size_t>(wanted % count)];
 }
 
-at::Generator inner_generator(const at::Generator& generator) {
-  return static_cast<SimGenerator*>(generator.unsafeGetGeneratorImpl())->inner;
+at::Generator next_generator(const at::Generator& generator) {
+  return simulated(generator).state->next();
+}
+
+at::Tensor generator_state(const at::Generator& generator) {
+  return at::Tensor(simulated(generator).read());
+}
+
+void set_generator_state(const at::Generator& generator, const at::Tensor& state) {
+  simulated(generator).write(*state.unsafeGetTensorImpl());
 }
 
 namespace {

@@ -104,7 +104,7 @@ class DryBackend final : public c10d::Backend {
     return done(OpType::ALLGATHER, outputs[0]);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    check_whole(output, input, size_);
+    check_whole(name_, output, input, size_);
     count("all_gather", {input}, {output});
     if (is_small(output)) {
       const auto piece = input.reshape({-1}).clone();
@@ -137,7 +137,7 @@ class DryBackend final : public c10d::Backend {
     return done(OpType::REDUCE_SCATTER, outputs);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
-    check_whole(input, output, size_);
+    check_whole(name_, input, output, size_);
     count("reduce_scatter", {input}, {output});
     if (is_small(input)) {
       output.copy_(input.reshape({size_, -1}).select(0, rank_).reshape(output.sizes()));

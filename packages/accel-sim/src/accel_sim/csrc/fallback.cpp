@@ -320,7 +320,7 @@ struct Call {
       makes_host_tensors = true;
     } else if (value.isGenerator() && is_simulated(value.toGenerator().device())) {
       generator_given = true;
-      value = inner_generator(value.toGenerator());
+      value = next_generator(value.toGenerator());
     } else {
       change_tensors(value, [this](const at::Tensor& item) { return tensor(item); });
     }
@@ -337,7 +337,7 @@ bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c
   for (size_t i = 0; i < arguments.size(); i++) {
     if (arguments[i].name() != "generator") continue;
     auto& value = stack[first + i];
-    if (value.isNone()) value = inner_generator(default_generator(device));
+    if (value.isNone()) value = next_generator(default_generator(device));
     return true;
   }
   return false;
@@ -384,7 +384,7 @@ void compute(Call& call, Stack* stack) {
   std::optional<DefaultGeneratorSwap> swap;
   const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
   if (random && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
-    swap.emplace(inner_generator(default_generator(call.device)));
+    swap.emplace(next_generator(default_generator(call.device)));
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;

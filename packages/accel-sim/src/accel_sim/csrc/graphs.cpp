@@ -350,7 +350,7 @@ class Capture final : public Observer {
              " graph capture; call register_generator_state before the capture.");
     }
     auto* impl = generator.unsafeGetGeneratorImpl();
-    if (generators_.count(impl) == 0) generators_[impl] = {generator, inner_generator(generator).get_state()};
+    if (generators_.count(impl) == 0) generators_[impl] = {generator, generator_state(generator)};
   }
   bool joined() const {
     const auto& seen = streams_.at(key_of(*origin_));
@@ -367,7 +367,7 @@ class Capture final : public Observer {
     streams_.clear();
     events_.clear();
     copies_.clear();
-    for (auto& [_, kept] : std::exchange(generators_, {})) inner_generator(kept.first).set_state(kept.second);
+    for (auto& [_, kept] : std::exchange(generators_, {})) set_generator_state(kept.first, kept.second);
   }
 
   std::mutex mutex_;

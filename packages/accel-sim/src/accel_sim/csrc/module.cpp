@@ -14,7 +14,9 @@ namespace {
 
 using accel_sim::config;
 
-void activate(const std::string& name, int count, size_t capacity, int generators, bool strict, bool orders_data) {
+void activate(
+    const std::string& name, int count, size_t capacity, int generators, bool strict, bool orders_data,
+    bool counts_random) {
   auto& c = config();
   TORCH_CHECK(c.key == c10::DispatchKey::Undefined, "this process already simulates ", c.name);
   c.type = c10::Device(name).type();
@@ -28,6 +30,7 @@ void activate(const std::string& name, int count, size_t capacity, int generator
   c.generators = generators;
   c.strict = strict;
   c.orders_data = orders_data;
+  c.counts_random = counts_random;
   accel_sim::register_memory();
   accel_sim::register_device();
   accel_sim::register_kernels();
@@ -105,11 +108,13 @@ void bind_graphs(py::module_& m) {
 
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
+  accel_sim::bind_collectives(m);
   accel_sim::bind_dry(m);
   accel_sim::bind_dry_collectives(m);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
   m.def("enable_hardware", &enable_hardware);
+  m.def("has_streams", &accel_sim::has_streams);
   m.def("set_deferred", &set_deferred);
   m.def("hide_frames", &accel_sim::hide_frames);
   m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {

@@ -44,6 +44,7 @@ struct Config {
   bool strict = true;     // an operator with host and device tensors raises
   bool deferred = false;  // deferred mode: order.h
   bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
+  bool counts_random = false;  // a generator's state is a seed and an offset
   bool like_hardware = false;  // hardware-like mode: hardware.cpp
 };
 inline Config& config() {
@@ -121,6 +122,8 @@ bool was_used(c10::DeviceIndex index);
 void mark_used(c10::DeviceIndex index);
 inline c10::Stream stream_of(c10::DeviceIndex index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), id);
+// Whether memory was allocated there, a stream was created, or it was current when a stream was asked for.
+bool has_streams(c10::DeviceIndex index);
 }
 c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream new_stream(c10::DeviceIndex index);
@@ -135,8 +138,11 @@ void start_as_hardware(c10::DeviceIndex index);
 // -------------------------------------------------------------------------------------------- random
 at::Generator new_generator(c10::DeviceIndex index);
 const at::Generator& default_generator(c10::DeviceIndex index);
-// The host generator behind a generator of the device.
-at::Generator inner_generator(const at::Generator& generator);
+// The host generator from which an operator draws.
+at::Generator next_generator(const at::Generator& generator);
+// The state, during a capture too.
+at::Tensor generator_state(const at::Generator& generator);
+void set_generator_state(const at::Generator& generator, const at::Tensor& state);
 
 // ----------------------------------------------------------------------------------------- observers
 using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;

@@ -89,11 +89,19 @@ def npu_apply_adam_w_out(
     epsilon: float, grad: Tensor, max_grad_norm: Tensor | None, amsgrad: bool | None, maximize: bool | None,
     *, out: list[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """AdamW; multiplies the powers of beta by beta before it corrects with them."""
+    """AdamW; multiplies the powers of beta by beta before it corrects with them.
+
+    torch_npu hands all numbers over in the parameter's type (on a 910B): in bfloat16 a beta of 0.999 is 1.
+    """
     if amsgrad:
         errors.raise_not_simulated("torch.ops.npu.npu_apply_adam_w with amsgrad")
     param, exp_avg, exp_avg_sq = out
     same_device("npu_apply_adam_w", grad, param, exp_avg, exp_avg_sq)
+    beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon = (
+        torch.tensor((beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon))
+        .to(param.dtype)
+        .tolist()
+    )
     steps.adam(
         param, -grad if maximize else grad, exp_avg, exp_avg_sq, lr=lr, beta1=beta1, beta2=beta2,
         epsilon=epsilon, decay=weight_decay, decoupled=True,

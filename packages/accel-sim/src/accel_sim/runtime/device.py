@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import uuid
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -216,10 +217,11 @@ def _about(simulation: Simulation, indices: Indices) -> dict[str, Any]:
         return vendor.device_name
 
     def get_device_properties(device: Any = None) -> Properties:
-        indices.described(device)
-        return Properties(
-            name=vendor.device_name, total_memory=simulation.settings.memory, **vendor.properties
-        )
+        index = indices.described(device)
+        about = {"name": vendor.device_name, "total_memory": simulation.settings.memory, **vendor.properties}
+        if simulation.type == "npu":
+            about["uuid"] = uuid.UUID(int=simulation.physical[index] + 1)
+        return Properties(**about)
 
     def get_device_capability(device: Any = None) -> Any:
         indices.described(device)
@@ -349,6 +351,10 @@ def _random(simulation: Simulation) -> dict[str, Any]:
         for each in all_generators():
             each.manual_seed(int(seed))
 
+    def seed() -> int | None:
+        drawn: int = generator().seed()
+        return None if simulation.type == "npu" else drawn
+
     def seed_all() -> None:
         manual_seed_all(generator(0).seed())
 
@@ -365,7 +371,7 @@ def _random(simulation: Simulation) -> dict[str, Any]:
         "seed_all": seed_all,
         "initial_seed": lambda: generator().initial_seed(),
         "default_generators": (),
-        "seed": lambda: generator().seed(),
+        "seed": seed,
         "get_rng_state": lambda device=simulation.type: generator(device).get_state(),
         "get_rng_state_all": lambda: [each.get_state() for each in all_generators()],
         "set_rng_state": set_rng_state,
@@ -418,7 +424,8 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
     def memory_stats(device: Any = None) -> dict[str, Any]:
         if simulation.type in _EMPTY_FIRST and not module.is_initialized():
             return {}
-        return dict(torch.accelerator.memory_stats(indices.counted(device)))
+        found = dict(torch.accelerator.memory_stats(indices.counted(device)))
+        return found | ({"num_oom_rejections": 0} if simulation.type == "npu" else {})
 
     def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         stats = memory_stats(device)

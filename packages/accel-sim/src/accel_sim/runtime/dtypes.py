@@ -46,8 +46,8 @@ class _TensorType(type):
     def __name__(cls) -> str:  # type: ignore[override]
         return cls.__qualname__
 
-    def __call__(cls, *arguments: Any) -> torch.Tensor:
-        made: torch.Tensor = torch.empty(0, dtype=cls.dtype, device=cls.kind).new(*arguments)
+    def __call__(cls, *arguments: Any, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = torch.empty(0, dtype=cls.dtype, device=cls.kind).new(*arguments, **options)
         return made
 
     def __instancecheck__(cls, value: object) -> bool:

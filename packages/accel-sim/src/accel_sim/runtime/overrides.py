@@ -222,6 +222,7 @@ def _npu(simulation: Simulation) -> dict[str, Any]:
             _REFUSED if flags & _MAPPED and address % 4096 else hosts.register(address, size, _REFUSED)
         ),
         npuHostUnregister=lambda address: hosts.unregister(address, _REFUSED),
+        **{name: absent(f"torch.npu.npurt().{name}") for name in ("npuStreamCreate", "npuStreamDestroy")},
     )
     return {
         "set_option": set_option,

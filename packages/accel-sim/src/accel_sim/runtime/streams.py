@@ -62,11 +62,19 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         return at(torch.accelerator.current_stream(indices.queued(device)).stream_id, device)
 
     def default_stream(device: Any = None) -> Any:
+        check_has_streams(device)
         return at(0, device)
 
     def set_stream(stream: Any) -> None:
+        check_has_streams(device)
         if stream is not None:
             torch.accelerator.set_stream(stream)
+    def check_has_streams(device: Any) -> None:
+        index = indices.queued(device)
+        there = index == torch.accelerator.current_device_index() or simulation.native.has_streams(index)
+        if simulation.type == "npu" and not there:
+            raise RuntimeError(f"Uninitialized default NPU stream for device {index}")
+
 
     return {
         "Stream": Stream,
@@ -156,10 +164,14 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
         def priority(self) -> int:
             return by_stream.get(self.stream_id, 0)
 
+            if simulation.type == "npu":
+                raise RuntimeError("NPU dose not support Stream.get_priority() currently.")
         @staticmethod
         def priority_range() -> tuple[int, int]:
             return least, greatest
 
+            if simulation.type == "npu":
+                raise RuntimeError("NPU does not support Stream.priority_range() currently.")
         def record_event(self, event: Any = None) -> Any:
             event = Event() if event is None else event
             event.record(self)
@@ -182,10 +194,13 @@ def _add_stream_names(simulation: Simulation, Stream: Any) -> None:
     handle = _HANDLES.get(simulation.type, (f"{simulation.type}_stream", ""))[0]
 
     def __repr__(self: Any) -> str:
-        return f"<torch.{simulation.type}.Stream device={self.device} {handle}={self.native_handle:#x}>"
+        kind = f"{package}.{simulation.type}.{type(self).__name__}"
+        return f"<{kind} device={self.device} {handle}={self.native_handle:#x}>"
 
     setattr(Stream, handle, property(lambda self: self.native_handle))
     Stream._as_parameter_ = property(lambda self: ctypes.c_void_p(self.native_handle))
     Stream.__repr__ = __repr__
     if simulation.type == "hpu":
         Stream.id = lambda self: self.stream_id
+    package = "torch_npu" if simulation.type == "npu" else "torch"
+
