@@ -38,6 +38,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
     parser.add_argument(
+        "--fail", action="append", default=[], help="an operator that fails on the device, as _fused_adamw_"
+    )
+    parser.add_argument(
         "--race", action="store_true", help="unordered accesses to the same memory raise DataRace"
     )
     parser.add_argument(
@@ -67,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         race=args.race,
         deferred=args.deferred,
         like_hardware=args.like_hardware,
+        fail=args.fail,
     )
     if command and shutil.which(command[0], path=environment.get("PATH")) is None:
         sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")

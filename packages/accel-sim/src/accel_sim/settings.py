@@ -25,6 +25,9 @@ DEFER = Variable(
     "0",
     "1: asynchronous copies and collectives complete as late as the order of work allows.",
 )
+FAIL = Variable(
+    "ACCEL_SIM_FAIL", "", "Comma-separated operators that fail on the device, such as _fused_adamw_."
+)
 HARDWARE = Variable(
     "ACCEL_SIM_HARDWARE",
     "0",
@@ -46,6 +49,7 @@ class Settings:
     race: bool
     deferred: bool
     like_hardware: bool
+    failing: tuple[str, ...]
 
 
 def read() -> Settings:
@@ -58,6 +62,7 @@ def read() -> Settings:
         RACE.on(),
         DEFER.on(),
         HARDWARE.on(),
+        tuple(FAIL.names()),
     )
 
 

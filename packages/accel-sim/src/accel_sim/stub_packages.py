@@ -36,6 +36,7 @@ def environment(
     race: bool = False,
     deferred: bool = False,
     like_hardware: bool = False,
+    fail: Iterable[str] = (),
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment in which child processes have the device. memory: bytes, or text as `8GiB`.
@@ -43,6 +44,7 @@ def environment(
     key: one of ours, or a JSON file that describes the device.
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
     like_hardware: its mode without what holds only for simulated devices; one device, unless `devices` says more.
+    fail: operators that fail on the device.
     The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`, `NotSimulated`.
     """
     vendor = vendors.find(key)
@@ -56,6 +58,8 @@ def environment(
     for switch, on in ((settings.HARDWARE, like_hardware), (settings.RACE, race), (settings.DEFER, deferred)):
         if on:
             result[switch.name] = "1"
+    if failing := ",".join(fail):
+        result[settings.FAIL.name] = failing
     chosen = frozenset(behaviour)
     behaviours.check(chosen)
     if chosen:

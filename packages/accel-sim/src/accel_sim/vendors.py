@@ -35,6 +35,7 @@ class SimVendor:
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
     orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
+    fails_once:    a failed operator's error is raised once, and the device's later work is dropped without another.
     counts_random: a generator's state is a seed and an offset, of 16 bytes.
     padding:       bytes that its allocator adds to each request.
     arena:         its allocator is a pool of growing ranges of addresses, in place of segments.
@@ -61,6 +62,7 @@ class SimVendor:
     max_devices: int = 64
     one_device: bool = False
     orders_data: bool = False
+    fails_once: bool = False
     counts_random: bool = False
     padding: int = 0
     arena: bool = False
@@ -78,6 +80,7 @@ VENDORS = (
         packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
         visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
         padding=32,  # NPUCachingAllocator.cpp of torch_npu
+        fails_once=True,  # NPUQueue.cpp of torch_npu
         counts_random=True,
         properties={"multi_processor_count": 48, "cube_core_num": 24, "vector_core_num": 48, "L2_cache_size": 192 << 20,
                     **dict.fromkeys(("major", "minor", "warp_size", "gcnArchName", "is_integrated",

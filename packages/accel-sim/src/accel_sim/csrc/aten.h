@@ -114,6 +114,17 @@ void register_autocast();    // nothing where torch has autocast kernels for the
 void enable_hardware();
 // Runs a kernel of the host on host tensors as a device would: without denormals, and sums in another order.
 void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, Stack* stack);
+
+// -------------------------------------------------------------------------------------- late errors
+void watch_for_late_errors();
+// Lets operators fail on the device. The first failure is raised where the host waits, once or each time; later work of
+// that device is dropped.
+void enable_failures(const std::vector<std::string>& names, bool once);
+// On this stream a failure is raised by the call, and nothing is dropped.
+void carry_out_at_once(c10::StreamId stream);
+void fail(const std::string& name, c10::DeviceIndex device);
+// Whether an operator is not carried out, because it fails or its device has failed: it leaves results without numbers.
+bool is_dropped(const c10::OperatorHandle& op, Stack* stack);
 // An index out of range is found by the device, which has not run yet: the call returns, and the error waits for the
 // host's next wait. arguments: those of the failed call, whose place on the stack the results take. False: this error is
 // raised at once.

@@ -246,7 +246,7 @@ void run_observed(
   Observer::each([&](auto& observer) { observer.before_work(work); });
   {
     DeviceWorkGuard inside;
-    run(op, stack);
+    if (!is_dropped(op, stack)) run(op, stack);
   }
   const Stack results(stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end());
   Observer::each([&](auto& observer) { observer.after_work(work, results); });

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Hardware-like mode: what holds for real devices and not for the plain simulation. Sums in another order, denormals
-// that become zero, errors that arrive late. The allocator of the mode is that of dry mode (dry.h).
+// that become zero. Its late errors are in failures.cpp, its allocator is that of dry mode (dry.h).
 #include "aten.h"
 #include "dry.h"
 
@@ -114,45 +114,11 @@ void reverse(Stack* stack, size_t count) {
   value = at::flip(value.toTensor(), all);
 }
 
-// The first error of the process's devices. No later call clears it.
-struct Late {
-  std::mutex mutex;
-  std::string error;
-
-  void check() {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (error.empty()) return;
-    if (config().type == c10::DeviceType::CUDA) {
-      constexpr int32_t kAssert = 710;  // cudaErrorAssert
-      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kAssert, "CUDA error: device-side assert triggered (" + error + ")");
-    }
-    TORCH_CHECK(false, upper_name(), " error: a kernel that was started before has failed: ", error);
-  }
-};
-Late& late() {
-  return singleton<Late>();
-}
-
-// Raises the error that waits where the host waits for the device, or an operator's result depends on what it reads.
-class LateErrors final : public Observer {
-  void before_host_wait(const c10::Stream*, const void*) override { late().check(); }
-  void before_work(const Work& work) override {
-    const auto& name = work.op.operator_name().name;
-    static const std::unordered_set<std::string> reading = {
-        "aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::is_nonzero",
-        "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"};
-    const bool reads = reading.count(name) != 0 ||
-        (name == "aten::copy_" && !is_simulated(work.arguments[work.arguments.size() - 3].toTensor()));
-    if (reads) late().check();
-  }
-};
-
 } // namespace
 
 void enable_hardware() {
   config().like_hardware = true;
-  Observer::add(&singleton<LateErrors>());
-  singleton<LateErrors>().watch(true);
+  watch_for_late_errors();
 }
 
 void start_as_hardware(c10::DeviceIndex index) {
@@ -173,20 +139,6 @@ void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, S
     if (name == "aten::sum" || name == "aten::mean" || name == "aten::linalg_vector_norm") reverse(stack, count);
   }
   op.redispatchBoxed(c10::DispatchKeySet(host_key), stack);
-}
-
-bool fails_late(const c10::OperatorHandle& op, const std::string& error, const Stack& arguments, Stack* stack) {
-  static const std::unordered_set<std::string> names = {
-      "aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::take", "aten::scatter", "aten::scatter_"};
-  if (names.count(op.operator_name().name) == 0) return false;
-  if (error.find("out of range") == std::string::npos && error.find("out of bounds") == std::string::npos) return false;
-  const auto device = dry_device(op, arguments);
-  if (!device) return false;
-  stack->insert(stack->end(), arguments.begin(), arguments.end());
-  if (!run_shapes(op, stack, *device)) return false;
-  std::lock_guard<std::mutex> lock(late().mutex);
-  if (late().error.empty()) late().error = op.operator_name().name + ": " + error;
-  return true;
 }
 
 } // namespace accel_sim

@@ -231,7 +231,10 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   if (dry().modelled && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);
-  if (!host.get() && bytes) host = c10::GetCPUAllocator()->allocate(bytes);
+  if (!host.get() && bytes) {
+    host = c10::GetCPUAllocator()->allocate(bytes);
+    if (is_lost(device)) std::memset(host.get(), 0xCD, bytes);  // to be seen: nothing is computed there
+  }
   auto* data = host.get();
   auto* block = new Block{std::move(host), bytes, device, id, stream.id(), {}};
   return {data, block, &release, c10::Device(config().type, device)};

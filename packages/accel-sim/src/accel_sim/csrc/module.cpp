@@ -114,7 +114,10 @@ PYBIND11_MODULE(accel_sim_native, m) {
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
   m.def("enable_hardware", &enable_hardware);
+  m.def("enable_failures", &accel_sim::enable_failures);
+  m.def("fail", &accel_sim::fail);
   m.def("has_streams", &accel_sim::has_streams);
+  m.def("carry_out_at_once", &accel_sim::carry_out_at_once);
   m.def("set_deferred", &set_deferred);
   m.def("hide_frames", &accel_sim::hide_frames);
   m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {

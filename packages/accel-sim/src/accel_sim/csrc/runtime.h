@@ -82,6 +82,8 @@ void set_memory_fraction(c10::DeviceIndex index, double fraction);
 double memory_fraction(c10::DeviceIndex index);
 uint64_t next_block();  // the next block has this id or a later one
 uint64_t new_id();
+// Whether work of the device is dropped, because an operator has failed there.
+bool is_lost(c10::DeviceIndex index);
 void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
 // Changes the size of a device storage, keeping what fits.
 void resize(const c10::Storage& storage, size_t bytes);
@@ -120,10 +122,10 @@ c10::DeviceIndex index_of(c10::Device device);  // the current one where it has 
 // Whether the device has a context in this process: whether memory was allocated there.
 bool was_used(c10::DeviceIndex index);
 void mark_used(c10::DeviceIndex index);
-inline c10::Stream stream_of(c10::DeviceIndex index, c10::StreamId id) {
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), id);
 // Whether memory was allocated there, a stream was created, or it was current when a stream was asked for.
 bool has_streams(c10::DeviceIndex index);
+inline c10::Stream stream_of(c10::DeviceIndex index, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), id);
 }
 c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream new_stream(c10::DeviceIndex index);

@@ -8,6 +8,7 @@ computed in float32 and rounded once.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,11 +82,25 @@ def register(simulation: Simulation) -> None:
     library = make_library(ops.namespace, "DEF")
     for op in ops.table:
         library.define(op.schema)
-        library.impl(op.name, op.run, key)
+        name, run = op.name.partition(".")[0], op.run
+        if name in simulation.settings.failing:
+            run = _failing(simulation.native, f"{ops.namespace}::{name}", run)
+        library.impl(op.name, run, key)
         if op.differentiable:
-            packet = getattr(getattr(torch.ops, ops.namespace), op.name.partition(".")[0])
-            library.impl(op.name, _with_backward(packet, op.run), f"Autograd{key}")
+            packet = getattr(getattr(torch.ops, ops.namespace), name)
+            library.impl(op.name, _with_backward(packet, run), f"Autograd{key}")
     _registered.append(library)
+
+
+def _failing(native: Any, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that fails on the device: of what it consists is dropped there."""
+
+    @functools.wraps(run)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        native.fail(name, torch.accelerator.current_device_index())
+        return run(*args, **kwargs)
+
+    return call
 
 
 def _with_backward(packet: Any, run: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,7 +50,10 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     indices = Indices(simulation)
     Event = _event_class(simulation)
     Stream = _stream_class(simulation, Event)
-    for kind in (Event, Stream):
+    kinds = {"Event": Event, "Stream": Stream}
+    if simulation.type == "npu":
+        kinds["SyncLaunchStream"] = _immediate_class(simulation, Stream)
+    for kind in kinds.values():
         _refuse_the_rest(simulation, kind)
 
     def at(stream_id: int, device: Any) -> Any:
@@ -59,26 +62,25 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         return Stream(stream_id=stream_id, device_index=index, device_type=kind)
 
     def current_stream(device: Any = None) -> Any:
+        check_has_streams(device)
         return at(torch.accelerator.current_stream(indices.queued(device)).stream_id, device)
 
     def default_stream(device: Any = None) -> Any:
         check_has_streams(device)
         return at(0, device)
 
-    def set_stream(stream: Any) -> None:
-        check_has_streams(device)
-        if stream is not None:
-            torch.accelerator.set_stream(stream)
     def check_has_streams(device: Any) -> None:
         index = indices.queued(device)
         there = index == torch.accelerator.current_device_index() or simulation.native.has_streams(index)
         if simulation.type == "npu" and not there:
             raise RuntimeError(f"Uninitialized default NPU stream for device {index}")
 
+    def set_stream(stream: Any) -> None:
+        if stream is not None:
+            torch.accelerator.set_stream(stream)
 
     return {
-        "Stream": Stream,
-        "Event": Event,
+        **kinds,
         "StreamContext": StreamContext,
         "stream": StreamContext,
         "current_stream": current_stream,
@@ -162,16 +164,16 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
 
         @property
         def priority(self) -> int:
-            return by_stream.get(self.stream_id, 0)
-
             if simulation.type == "npu":
                 raise RuntimeError("NPU dose not support Stream.get_priority() currently.")
+            return by_stream.get(self.stream_id, 0)
+
         @staticmethod
         def priority_range() -> tuple[int, int]:
-            return least, greatest
-
             if simulation.type == "npu":
                 raise RuntimeError("NPU does not support Stream.priority_range() currently.")
+            return least, greatest
+
         def record_event(self, event: Any = None) -> Any:
             event = Event() if event is None else event
             event.record(self)
@@ -189,9 +191,23 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
     return Stream
 
 
+def _immediate_class(simulation: Simulation, Stream: Any) -> Any:
+    class SyncLaunchStream(Stream):  # type: ignore[misc]
+        """A stream whose work is launched by the caller, not by a queue thread: errors are raised by the call."""
+
+        def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
+            stream = super().__new__(cls, device, priority, **kwargs)
+            simulation.native.carry_out_at_once(stream.stream_id)
+            return stream
+
+    return SyncLaunchStream
+
+
 def _add_stream_names(simulation: Simulation, Stream: Any) -> None:
     """Add the names that one vendor's streams have, and those that are called after the vendor."""
     handle = _HANDLES.get(simulation.type, (f"{simulation.type}_stream", ""))[0]
+
+    package = "torch_npu" if simulation.type == "npu" else "torch"
 
     def __repr__(self: Any) -> str:
         kind = f"{package}.{simulation.type}.{type(self).__name__}"
@@ -202,5 +218,3 @@ def _add_stream_names(simulation: Simulation, Stream: Any) -> None:
     Stream.__repr__ = __repr__
     if simulation.type == "hpu":
         Stream.id = lambda self: self.stream_id
-    package = "torch_npu" if simulation.type == "npu" else "torch"
-
