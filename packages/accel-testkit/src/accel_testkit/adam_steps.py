@@ -14,6 +14,8 @@ from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import multi_tensor_adam
 
 _SHAPES = [(1,), (31, 3), (2, 3, 4), (257,)]
+#: Rate, betas and epsilon: DeepSpeed's defaults, which half types do not hold, and others.
+_CONSTANTS = ((1e-2, 0.9, 0.999, 1e-8), (1e-2, 0.8, 0.95, 1e-4))
 _ROUNDING = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
@@ -31,13 +33,15 @@ def largest_error(
     """
     torch.manual_seed(9)
     unit, worst = 4 * max(_ROUNDING[dtype], _ROUNDING[moments]), 0.0
-    for mode, correct, decay in itertools.product((0, 1), (0, 1), (0.0, 0.1)):
+    for mode, correct, decay, rates in itertools.product((0, 1), (0, 1), (0.0, 0.1), _CONSTANTS):
         kinds = (dtype, dtype, moments, moments)
         start = [[torch.rand(shape).to(kind) for shape in _SHAPES] for kind in kinds]
+        for tensors in (start[0], *start[2:]):
+            tensors[1][0] = 0.0  # rows without a gradient so far
         found = [[tensor.to(device) for tensor in tensors] for tensors in start]
         wanted = [[tensor.double() for tensor in tensors] for tensors in start]
         for number in (1, 2, 3):
-            constants = (1e-2, 0.8, 0.95, 1e-4, number, mode, correct, decay)
+            constants = (*rates, number, mode, correct, decay)
             step(2048, torch.zeros(1, dtype=torch.int32, device=device), found, *constants)
             multi_tensor_adam(2048, torch.zeros(1), wanted, *constants)
         for ours, theirs in zip(found[1:], wanted[1:], strict=True):

@@ -16,11 +16,11 @@ Values = dict[str, Any]
 #: IDs that no optimizer of DeepSpeed has: it counts from 0.
 FIRST_ID, SECOND_ID = 2**31 - 3, 2**31 - 2
 
-#: Hyperparameters of consecutive steps: every one changes, and step numbers leap.
+#: Hyperparameters of consecutive steps: DeepSpeed's defaults first; then every one changes, and step numbers leap.
 _SCHEDULE: dict[str, list[Any]] = {
     "step": [1, 2, 3, 700, 100_000],
     "lr": [0.05, 0.013, 0.09, 0.02, 0.004],
-    "betas": [(0.8, 0.95), (0.9, 0.999), (0.5, 0.7), (0.95, 0.99), (0.8, 0.98)],
+    "betas": [(0.9, 0.999), (0.8, 0.95), (0.5, 0.7), (0.95, 0.99), (0.8, 0.98)],
     "eps": [1e-8, 1e-2, 1e-6, 1e-8, 1e-3],
     "decay": [0.1, 0.0, 0.3, 0.01, 0.2],
     "scale": [1.0, 2.0, 1.0, 0.5, 3.0],

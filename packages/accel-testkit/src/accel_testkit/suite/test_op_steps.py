@@ -249,6 +249,7 @@ _LATE = {"step": 2000, "betas": (0.9, 0.9999), "scale": 65536.0}
 _LARGE = {"lr": 0.25, "decay": 0.5}
 #: Lamb multiplies by a ratio of norms; Lion's update is a sign, which rounding decides where the sum is nearly zero.
 _ELEMENTWISE = ("FusedAdamBuilder", "CPUAdamBuilder", "CPUAdagradBuilder")
+_ADAMS = ("FusedAdamBuilder", "CPUAdamBuilder")
 _LAMB = ("FusedLambBuilder",)
 _HOST = tuple(name for name, step in STEPS.items() if not step.on_device)
 _WIDE = "convert each tensor by its own type to float32, compute, and round once, at the end"
@@ -298,6 +299,9 @@ for _short, _kind in list(_TYPES.items())[1:]:
         _short: Form(_half(_kind), _below_one, steps=3, do=_WIDE),
         f"{_short}, float32 states": Form(
             _half(_kind, torch.float32), _below_one, only=_HOST, steps=3, do=_WIDE
+        ),
+        f"{_short} without gradients": Form(
+            _constant(_kind, 16, 0.0, 0.5, 0.0, 0.0), _below_one, only=_ADAMS, do=_TINY
         ),
         f"leaves {_short}": Form(_half(_kind), _below_one, leaves=True, do="detach the tensors in the op"),
         f"{_short} of every size": Form(_spread(_kind), _one_rounding, only=_ELEMENTWISE, do=_WIDE),

@@ -222,6 +222,15 @@ def DecayIsRounded(op, chunk, flag, lists, *arguments):
     op.multi_tensor_adam(chunk, flag, lists, *middle, decoupled, correction, decay)
 
 
+@replaces(
+    "FusedAdamBuilder", "multi_tensor_adam",
+    *(f"{_FORM}[{form}-FusedAdamBuilder]" for form in ("bf16", "fp16 without gradients")),
+)  # fmt: skip
+def AdamGetsItsNumbersInTheParametersType(op, chunk, flag, lists, lr, beta1, beta2, eps, *rest):
+    numbers = torch.tensor((beta1, beta2, eps)).to(lists[1][0].dtype).tolist()
+    op.multi_tensor_adam(chunk, flag, lists, lr, *numbers, *rest)
+
+
 @replaces("FusedLambBuilder", "lamb", "op_devices.op_leaves_device_and_streams[FusedLambBuilder]")
 def LambLeavesAnotherStream(op, *arguments):
     streams = TheRuntime.now.streams
