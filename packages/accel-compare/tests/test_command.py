@@ -97,6 +97,14 @@ def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
     assert first(record)["key"]["step"] == 0
 
 
+@pytest.mark.parametrize("operator", ["normal_", "addmm"])  # of the initial parameters, and of the model
+def test_only_error_of_a_device_ends_the_program_that_is_recorded(tmp_path: Path, operator: str) -> None:
+    options = ("--own-draws", "--parameters", "64", tmp_path / "record")
+    done = compare("record", *options, "--", "train.py", "language", sim="npu", ACCEL_SIM_FAIL=operator)
+    assert done.returncode == 1
+    assert f"the current working operator name is aten::{operator}" in done.stderr
+
+
 @pytest.mark.parametrize("record", ["by operation"], indirect=True)
 def test_operation_is_isolated_in_a_program_that_shows_the_fault(record: Path) -> None:
     program = ("--", "train.py", "language")

@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 from torch.nn.parameter import is_lazy
 
+from accel_core.lost_devices import is_lost
+
 
 class InitialParameters:
     """Keeps or loads the parameters of each model of one rank, in the order in which the models first run."""
@@ -38,7 +40,9 @@ class InitialParameters:
         what = f"initial parameters of {type(model).__name__}"
         try:
             return self._loaded(model, held, file, what) if self._load else self._kept(held, file, what)
-        except Exception as error:  # whatever a file, a disk or a device does must not end the program
+        except Exception as error:  # whatever a file or a disk does must not end the program
+            if any(map(is_lost, {tensor.device for tensor in held.values()})):
+                raise  # the program's error, which a device may raise only once
             done = "loaded" if self._load else "kept"
             return f"{what} are not {done}: {type(error).__name__}: {error}"[:300]
 

@@ -49,6 +49,7 @@ from accel_compare.record import (
     Writer,
 )
 from accel_core.data import from_data, to_data
+from accel_core.lost_devices import is_lost
 
 _log = logging.getLogger("accel_compare")
 
@@ -231,6 +232,8 @@ class Recorder:
                     if self._writer is not None and _is_readable(value):
                         numbers.append(self._number(value, self._writer))
                 except Exception:
+                    if is_lost(value.device):
+                        raise  # the program's error, which a device may raise only once
                     self._warn(f"a {type(value).__name__} cannot be read, and is left out")
         return numbers
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from accel_core.errors import AccelError, in_short
+from accel_core.lost_devices import wrong_sum
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 
 
@@ -53,24 +53,3 @@ def unsupported_reason(op: str, device: torch.device | str, *checks: Callable[[]
 
 #: The op after which a device no longer computed: the self-checks of later ones fail, too.
 _failed: dict[str, str] = {}
-_numbers = itertools.cycle(range(1, 100))
-
-
-def wrong_sum(device: torch.device | str) -> str:
-    """Return what is wrong with an addition on the device; empty if nothing is.
-
-    For code that catches an error of a device: the error may be the only one of many that are to come.
-    """
-    number = next(_numbers)
-    try:
-        # In place: dropped work leaves the number as it is, while new memory may hold the sum of an earlier call.
-        # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
-        found = torch.full((2,), number).to(device, torch.float32).add_(1).tolist()
-    except Exception as error:
-        return f"an addition raises {type(error).__name__}: {in_short(error)[:200]}"
-    return "" if found == [number + 1] * 2 else f"{number} + 1 is {found[0]:g}"
-
-
-def is_lost(device: torch.device) -> bool:
-    """Return whether a device that this process has no longer computes; False for that of a fake tensor."""
-    return bool(torch.get_device_module(device).is_available() and wrong_sum(device))

@@ -13,6 +13,7 @@ import torch
 
 from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.lost_devices import wrong_sum
 from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite import op_steps, results
 from accel_testkit.suite.expect import expect, fail
@@ -47,8 +48,10 @@ def traits(accelerator: DeepSpeedAccelerator) -> Traits:
 
 
 @pytest.fixture(autouse=True)
-def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
-    """Skip what a trait declares missing; fail, never skip, where a device is absent."""
+def _admission(
+    request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator, traits: Traits
+) -> Iterator[None]:
+    """Skip what a trait declares missing; fail, never skip, where a device is absent. End the run if one is lost."""
     for marker in request.node.iter_markers("needs"):
         for name in marker.args:
             skip_if_declared(request.node, name, traits)
@@ -63,6 +66,16 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
         expected=f"at least {wanted}",
         do="run on a machine with the devices, or leave the tier out: --tier host",
     )
+    yield
+    lost = torch.accelerator.is_available() and wrong_sum(torch.accelerator.current_accelerator() or "cpu")
+    if wanted and lost:
+        request.session.shouldfail = "the device no longer computes: later checks would show nothing"
+        fail(
+            "the device no longer computes after this check",
+            found=lost,
+            expected="sums that are right, whatever a check does",
+            do="look at this check and at the runtime's log: an operator failed after the call that started it",
+        )
 
 
 def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:

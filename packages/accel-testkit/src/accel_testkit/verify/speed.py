@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from accel_core.api import get_accelerator
+from accel_core.lost_devices import wrong_sum
 from accel_testkit.engine import model
 from accel_testkit.suite import launch, target
 from accel_testkit.suite.launch import Launcher
@@ -47,6 +48,11 @@ def main(key: str, mode: str) -> int:
                 rows.append(row)
         except Exception as error:
             failures.append({"name": name, "reason": f"{type(error).__name__}: {error}"})
+            if wrong := wrong_sum(accelerator.device()):
+                failures.append(
+                    {"name": "the parts after it", "reason": f"the device no longer computes: {wrong}"}
+                )
+                break
     answer(_state(rows, failures))
     return 0
 
