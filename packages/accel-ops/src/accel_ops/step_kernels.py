@@ -241,8 +241,9 @@ _Lists = list[list[torch.Tensor]]
 
 def _lists(kinds: _Kinds, states: int, device: torch.device) -> tuple[_Lists, _Lists]:
     columns = kinds[0], kinds[1], *[kinds[2]] * states
+    # More elements than an unrolled kernel takes at once; the sixth has no gradient and no state.
     # The conversion is for `deepspeed.zero.Init`, which replaces torch.arange and ignores its dtype.
-    start = [torch.arange(7).div(8 + place).to(kind) for place, kind in enumerate(columns)]
+    start = [torch.arange(2, 13).remainder(7).div(8 + place).to(kind) for place, kind in enumerate(columns)]
     return [[tensor.to(device)] for tensor in start], [[tensor.cpu().double()] for tensor in start]
 
 
