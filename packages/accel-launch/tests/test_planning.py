@@ -266,6 +266,17 @@ def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(monkey
 
 
 @pytest.mark.usefixtures("place")
+def test_launcher_in_a_rank_is_noted():
+    def notes(environ, **given):
+        return planning.make_plan(Options(script="train.py", **given), environ).notes
+
+    environ = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+    assert "rank 1 of 2 of PMI" in notes(environ)[0]
+    assert notes(environ, no_ssh=True, node_rank=0) == ()  # as in a task of srun
+    assert notes({"PMI_RANK": "0", "PMI_SIZE": "1"}) == ()
+
+
+@pytest.mark.usefixtures("place")
 def test_a_plan_is_replayed_with_another_master(monkeypatch):
     plan = make(bind_cores_to_rank=True)
     Path("plan.json").write_text(plan.to_json())

@@ -49,6 +49,7 @@ from accel_compare.record import (
     Writer,
 )
 from accel_core.data import from_data, to_data
+from accel_core.launchers import launched
 from accel_core.lost_devices import is_lost
 
 _log = logging.getLogger("accel_compare")
@@ -208,8 +209,8 @@ class Recorder:
             ready = dist.is_available() and dist.is_initialized()
             if not ready and multiprocessing.parent_process() is not None:
                 return False  # a worker of a data loader, or a rank that has not joined yet
-            rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))
-            world = dist.get_world_size() if ready else int(os.environ.get("WORLD_SIZE", "1"))
+            rank = dist.get_rank() if ready else launched().rank or 0
+            world = dist.get_world_size() if ready else launched().size or 1
             path = Path(self._options.folder, f"rank{rank}.jsonl")
             try:
                 self._writer = Writer(path, rank, world, _device(), self._options.limit)

@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from accel_core import launchers
 from accel_core.errors import InvalidEnvironment
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -102,14 +103,14 @@ JOB_SECRET = Variable(
     secret=True,
 )
 
-#: Set by launchers. The first one that is set is used; local ranks come before the global rank.
-_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
-
 
 def is_local_rank_zero() -> bool:
-    """Whether this process has local rank 0, or no launcher has set a rank. Of a host's ranks only that one warns."""
-    rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
-    return not rank.strip().isdigit() or int(rank) == 0
+    """Return False in ranks of a host other than the first, which alone warns."""
+    try:
+        ranks = launchers.launched()
+    except InvalidEnvironment:  # reported where the rank is needed
+        return True
+    return not (ranks.rank if ranks.local_rank is None else ranks.local_rank)
 
 
 def system_root() -> Path:

@@ -170,6 +170,10 @@ class UnloadableCheckpoint(AccelError, RuntimeError, code="ACC-305"):
     """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
 
 
+class RankUnknown(AccelError, RuntimeError, code="ACC-306"):
+    """A launcher has set some of the variables of a rank, and the others cannot be derived."""
+
+
 class OpNotImplemented(AccelError, ValueError, NotImplementedError, code="ACC-401"):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,92 +190,6 @@ def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp
         [tmp_path],
     ).expect_success()
     assert ended.out == "ok ['toyccl', 'cpu:toyccl']\n"
-
-
-# --- without a launcher a program is a job of one rank; whatever says which rank this is stays in charge
-
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCEL_STORE_ADDRESS")
-
-
-@pytest.fixture(autouse=True)
-def without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "module_exists", lambda name: False)
-
-
-def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
-    environ: dict[str, str] = {}
-    assert distributed.single_process_env({}, environ) == NAMES
-    assert [environ[name] for name in NAMES[:4]] == ["0", "1", "0", "127.0.0.1"]
-    assert environ["ACCEL_STORE_ADDRESS"] == "127.0.0.1"
-    assert 0 < int(environ["MASTER_PORT"]) < 65536
-
-
-LAUNCHED = {
-    "RANK": "1",
-    "WORLD_SIZE": "2",
-    "PMI_RANK": "0",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "SLURM_STEP_NUM_TASKS": "4",
-}
-LAUNCHED |= {"AZUREML_EXPERIMENT_ID": "x"}
-ARGUMENTS = {"auto_mpi_discovery": False, "dist_init_required": False, "rank": 0, "world_size": 2}
-#: The arguments of `init_distributed`, the variables, and those that are added to them.
-ASKED = [
-    ({}, {"HOME": "/root"}, NAMES),
-    ({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, NAMES),  # a batch script, of which there is one
-    ({}, {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}, NAMES[:3]),
-    *(({}, {name: value}, ()) for name, value in LAUNCHED.items()),
-    *(({name: value}, {}, ()) for name, value in ARGUMENTS.items()),
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "given", "added"), ASKED, ids=[" ".join({**a, **g}) for a, g, _ in ASKED]
-)
-def test_a_process_is_a_job_of_one_where_nothing_says_its_rank_and_what_is_set_stays(
-    arguments: dict[str, Any], given: dict[str, str], added: tuple[str, ...]
-) -> None:
-    environ = dict(given)
-    assert distributed.single_process_env(arguments, environ) == added
-    assert environ.items() >= given.items()
-    assert environ.keys() - given.keys() == set(added)
-
-
-def test_mpi4py_finds_the_rank_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "module_exists", lambda name: name == "mpi4py")
-    assert distributed.single_process_env({}, {}) == ()
-
-
-def test_a_process_group_that_exists_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = ModuleType("torch.distributed")
-    fake.is_available = fake.is_initialized = lambda: True  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.distributed", fake)
-    assert distributed.single_process_env({}, {}) == ()
-
-
-def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(dist_backend: str) -> None:
-        raise ValueError(distributed.os.environ["RANK"])
-
-    for name in NAMES:
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match=r"^0$"):
-        distributed.explained(failing, lambda: Accelerator(1))("gloo")
-    assert not [name for name in NAMES if name in distributed.os.environ]
-
-
-@pytest.mark.upstream
-def test_a_program_without_a_launcher_trains_alone(toy: Any) -> None:
-    snippet = """
-        import deepspeed, json, os, socket, torch
-        deepspeed.init_distributed(dist_backend="gloo")
-        total = torch.ones(1)
-        torch.distributed.all_reduce(total)
-        other = socket.socket().connect_ex(("127.0.0.2", int(os.environ["MASTER_PORT"])))
-        print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"], other != 0]))
-    """
-    found = toy.run(snippet, DS_ACCELERATOR="toy").report
-    assert found == [1, 1.0, "0", True], "its store listens on 127.0.0.1 alone"
 
 
 # --- which devices the `deepspeed` command chooses under an inherited visible-devices variable

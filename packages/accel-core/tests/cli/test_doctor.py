@@ -29,6 +29,17 @@ def only_problem(result: Any) -> dict[str, str]:
     return found
 
 
+def test_rank_is_reported(healthy: Any) -> None:
+    mpich = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+    notes = {note["code"]: note["found"] for note in healthy.doctor(**mpich).report["notes"]}
+    assert "RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, MASTER_ADDR=127.0.0.1, MASTER_PORT=" in notes["rank"]
+    notes = {note["code"]: note["found"] for note in healthy.doctor(HOROVOD_RANK="1").report["notes"]}
+    assert "HOROVOD_RANK=1 may be the rank" in notes["rank-like"]
+    problem = only_problem(healthy.doctor(PMIX_RANK="1"))
+    assert (problem["code"], problem["subject"]) == ("rank", "launcher")
+    assert "set WORLD_SIZE, LOCAL_RANK, MASTER_ADDR for each rank" in problem["advice"]
+
+
 def test_torch_is_not_installed(bare: Any) -> None:
     bare.cpu()
     problem = only_problem(bare.doctor())

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from accel_core import cascade, errors
+from accel_core import cascade, errors, launchers
 from accel_core.api import CURRENT
 from accel_core.selection.candidates import Candidate
 
@@ -54,8 +54,6 @@ class Fake_Accelerator(TorchDeviceAccelerator):
     def visible_devices_envs(self):
         return ["FAKE_VISIBLE_DEVICES"]
 """
-#: By which a process is another than the first of its machine.
-RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 class Machine:
@@ -193,7 +191,7 @@ def machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, state_restored: None
 ) -> Iterator[Machine]:
     """A machine with accel-ops, an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
-    for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP", *RANKS):
+    for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP", *launchers.VARIABLES):
         monkeypatch.delenv(variable, raising=False)
     site, folder, root = tmp_path / "site", tmp_path / "work", tmp_path / "root"
     for path in (site, folder, root):

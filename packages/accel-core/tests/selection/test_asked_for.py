@@ -302,6 +302,10 @@ RANKS = {
     "local rank 1": ({"RANK": "8", "LOCAL_RANK": "1"}, False),
     "rank 3, no local rank": ({"RANK": "3"}, False),
     "Open MPI's local rank 1": ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, False),
+    "Flux's local rank 1": ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "1"}, False),
+    "local rank 0 of the second host": ({"PALS_RANKID": "8", "PALS_LOCAL_RANKID": "0"}, True),
+    "batch script": ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, True),
+    "RANK wins": ({"RANK": "0", "LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, True),
     "no number": ({"LOCAL_RANK": "first"}, True),
 }
 

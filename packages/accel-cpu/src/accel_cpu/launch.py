@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-import os
-
-from accel_core.errors import InvalidEnvironment
-from accel_core.vendor import Variable
+from accel_core.vendor import Variable, launched
 
 #: The devices that a launcher may use, as `0,1`. DeepSpeed's runner reads it as `--include localhost:0,1`.
 VISIBLE_DEVICES = Variable(
@@ -19,10 +16,6 @@ BACKEND = Variable(
     "",
     "Backend of the collectives: gloo, shm or ccl (default: ccl where oneCCL's bindings work, else shm).",
 )
-
-#: LOCAL_SIZE: set by the `deepspeed` launcher and Intel MPI. LOCAL_WORLD_SIZE: set by torchrun.
-_LOCAL_SIZES = ("LOCAL_SIZE", "LOCAL_WORLD_SIZE")
-_LOCAL_RANK = "LOCAL_RANK"
 
 #: Prefixes of variables that ranks on other machines need: threads, oneCCL and its fabrics, gloo, preloaded
 #: allocators, and the paths of programs and libraries.
@@ -49,23 +42,9 @@ EXPORTED = (
 
 def local_rank() -> int:
     """Return the local rank of this process, 0 without a launcher; raises `InvalidEnvironment`."""
-    return _number(_LOCAL_RANK)
+    return launched().local_rank or 0
 
 
 def local_size() -> int:
     """Return the number of ranks on this machine, 0 without a launcher; raises `InvalidEnvironment`."""
-    return next((size for name in _LOCAL_SIZES if (size := _number(name))), 0)
-
-
-def _number(name: str) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return 0
-    if text.isdecimal():
-        return int(text)
-    raise InvalidEnvironment(
-        what=f"cannot read {name}, which launchers set",
-        found=f"{name}={text!r}",
-        expected="a number, 0 or above",
-        do=f"start the ranks with `deepspeed` or `torchrun`, which set {name}, or unset it",
-    )
+    return launched().local_size or 0

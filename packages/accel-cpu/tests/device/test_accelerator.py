@@ -82,6 +82,16 @@ def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
         assert cpu.device_count() == 3
     monkeypatch.setenv("LOCAL_SIZE", "5")
     assert cpu.device_count() == 5
+    for name in ("LOCAL_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    for name, value in {
+        "PMI_RANK": "1",
+        "PMI_SIZE": "4",
+        "MPI_LOCALRANKID": "1",
+        "MPI_LOCALNRANKS": "4",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert (cpu.device_count(), cpu.current_device()) == (4, 1)
     assert "launcher" in VENDOR.confirm().reason
 
 

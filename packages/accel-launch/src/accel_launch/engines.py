@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
 from accel_launch import ssh
 from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
 from accel_launch.job import AGENT, Job
@@ -50,6 +51,11 @@ def find_program(names: Sequence[str], what: str, install: str) -> str:
         if path := shutil.which(name):
             return path
     raise _unavailable(what, f"no {' or '.join(names)} on PATH", install)
+
+
+def rank_options(launcher: Launcher) -> tuple[str, ...]:
+    """Return the options of a guard that reads its rank from the launcher's variables."""
+    return ("--rank-from", launcher.rank[0], "--local-rank-from", launcher.local_rank[0])
 
 
 def _unavailable(what: str, found: str, install: str) -> EngineUnavailable:
@@ -234,7 +240,7 @@ class Slurm:
             "--kill-on-bad-exit=1",
             *options.launcher_args,
             *GUARD,
-            *("--rank-from", "SLURM_PROCID", "--local-rank-from", "SLURM_LOCALID"),
+            *rank_options(SLURM),
         ]
         environment = {**job.to_environment(), "SLURM_HOSTFILE": f"/dev/fd/{hosts}"}
         return of_command(job, command, view, environment, inherited=(hosts,))
@@ -247,7 +253,7 @@ class Mpi:
     The job reaches the guards in the environment, which mpirun transfers and other users cannot read.
 
     programs: names of its mpirun, those first that no other implementation has. says: what its `--version` says;
-    the name mpirun may be any implementation's. rank_from, local_rank_from: variables that it sets.
+    the name mpirun may be any implementation's. variables_of: the variables that it sets.
     """
 
     title: str
@@ -255,8 +261,7 @@ class Mpi:
     says: tuple[str, ...]
     install: str
     not_says: tuple[str, ...] = ()
-    rank_from: str = "PMI_RANK"
-    local_rank_from: str = "MPI_LOCALRANKID"
+    variables_of: Launcher = PMI
 
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable if its mpirun is not installed."""
@@ -298,7 +303,7 @@ class Mpi:
             *options.launcher_args,
             *("-n", str(job.plan.world_size)),
             *GUARD,
-            *("--rank-from", self.rank_from, "--local-rank-from", self.local_rank_from),
+            *rank_options(self.variables_of),
         ]
         return of_command(job, command, view, {**environment, **more}, inherited=(hosts,))
 
@@ -363,8 +368,7 @@ _OWN: dict[str, Engine] = {
         programs=("mpirun.openmpi", "mpirun"),
         says=("Open MPI", "OpenRTE"),
         install="apt install openmpi-bin (or the package of your system)",
-        rank_from="OMPI_COMM_WORLD_RANK",
-        local_rank_from="OMPI_COMM_WORLD_LOCAL_RANK",
+        variables_of=OPEN_MPI,
     ),
     "mpich": Hydra(
         title="MPICH",

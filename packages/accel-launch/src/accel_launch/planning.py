@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core.vendor import deepspeed_folder, format_cpu_list
+from accel_core.vendor import deepspeed_folder, format_cpu_list, launched
 from accel_launch import machine, ssh
 from accel_launch.errors import (
     AffinityConflict,
@@ -73,6 +73,12 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
     if alone and not options.no_ssh and not ssh.is_this_host(names[0]):
         notes.append(
             f"{names[0]} is the only host: its ranks run on this machine; --force_multi starts them on {names[0]}"
+        )
+    outer = launched(environ)
+    if outer.rank is not None and (outer.size or 1) > 1 and not options.no_ssh and options.emit is None:
+        notes.append(
+            f"this launcher is itself rank {outer.rank} of {outer.size} of {outer.launcher.name}, each of which starts "
+            "the whole job: start it once, or start the script without it"
         )
     if options.elastic_training and (stock := deepspeed_folder()) and not (stock / "elasticity").is_dir():
         notes.append(

@@ -17,7 +17,7 @@ import pytest
 from packaging.version import Version
 
 from accel_core.vendor import deepspeed_folder
-from accel_ops.offload import patches, speedups
+from accel_ops.offload import fast_writer, patches, speedups
 from accel_ops.offload.patches import Speedup
 
 pytestmark = [
@@ -147,7 +147,7 @@ def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch: pytest.MonkeyPatch
 
 _STATE = """
 import json, pkgutil, torch, deepspeed
-from accel_ops.offload import patches, speedups
+from accel_ops.offload import fast_writer, patches, speedups
 def method(s, name): return vars(pkgutil.resolve_name(s.target))[patches.attribute_of(s.cls, name)]
 replaced = {s.name for s in speedups.SPEEDUPS
             if any(hasattr(method(s, m), "_accel_stock") for m, _, r in s.methods if r)}
@@ -189,3 +189,18 @@ def test_later_release_loses_changed_speedups_only(
     assert examined == ["checkpoint-writer", *replaced]
     assert reasons.keys() == lost
     assert all("has another source" in text or "needs zero2-gradients" in text for text in reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, ("1", "2")),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, ("1", "2")),
+        ({}, ("0", "1")),
+    ],
+    ids=["torchrun", "MPICH", "no launcher"],
+)
+def test_fast_writer_numbers_the_host(given: dict[str, str], host: tuple[str, str]) -> None:
+    environ = dict(given)
+    fast_writer._name_host(environ)
+    assert (environ["CROSS_RANK"], environ["CROSS_SIZE"]) == host

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
+from accel_core import env
 from accel_core.native import Source, build, compiler
 from accel_core.vendor import in_range
 from accel_sim.errors import NotSimulated, SimulatorBuildFailed
@@ -208,7 +209,7 @@ class BuildProgress:
         self._what = what
         self._stream = sys.stderr if stream is None else stream
         self._live = self._stream is not None and not self._stream.closed and self._stream.isatty()
-        self._silent = self._stream is None or os.environ.get("LOCAL_RANK", "0") != "0"
+        self._silent = self._stream is None or not env.is_local_rank_zero()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._report, name="accel-build-progress", daemon=True)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
+from accel_core.launchers import launched
 from accel_sim import ops
 from accel_sim.errors import raise_not_simulated
 from accel_sim.simulation import Simulation
@@ -44,8 +45,8 @@ def _habana() -> dict[str, Any]:
 
 
 def _ranks() -> tuple[int, ...]:
-    return tuple(int(os.environ.get(name, default)) for name, default in
-                 (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))  # fmt: skip
+    ranks = launched()
+    return ranks.size or 1, ranks.rank or 0, ranks.local_rank or 0
 
 
 _LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"

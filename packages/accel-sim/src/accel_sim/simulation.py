@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from accel_core import simulated
+from accel_core.launchers import launched
 from accel_sim.settings import Settings
 from accel_sim.vendors import SimVendor
 
@@ -77,7 +77,7 @@ def physical_device() -> int:
         return -1
     if simulation.vendor.one_device:
         # As Habana's plugin chooses the module of a rank.
-        local = int(os.environ.get("LOCAL_RANK", "0"))
+        local = launched().local_rank or 0
         return simulation.physical[local] if local < len(simulation.physical) else -1
     torch: Any = sys.modules["torch"]
     index: int = torch.accelerator.current_device_index()

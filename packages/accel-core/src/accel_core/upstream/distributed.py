@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`deepspeed.init_distributed` with explanations: no device or no backend for the collectives, a wrong count of ranks.
 
-DeepSpeed's own function does the work, and its result and its errors are not changed. A program that no launcher
-started becomes a job of one rank.
+DeepSpeed's own function does the work, and its result and its errors are not changed. The rank comes from the variables
+of any launcher in `accel_core.launchers`. A program without a launcher becomes a job of one rank.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ import functools
 import inspect
 import logging
 import os
-import socket
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 from accel_core import activate, env
-from accel_core.errors import DOCUMENTATION, NoBackendForCollectives, NoDeviceForCollectives, in_short
+from accel_core.errors import (
+    DOCUMENTATION,
+    NoBackendForCollectives,
+    NoDeviceForCollectives,
+    in_short,
+)
+from accel_core.launchers import launched
 from accel_core.op_builder import NotImplementedBuilder
-from accel_core.vendor import module_exists
+from accel_core.upstream.ranks import REQUIRED, asks_mpi, rank_env
 
 _log = logging.getLogger("accel_core")
 
@@ -28,13 +33,15 @@ _log = logging.getLogger("accel_core")
 def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callable[..., None]:
     """Return `init_distributed` that explains why it fails without a device, and warns of accelerate's count.
 
-    Without a launcher it makes a job of one rank (`single_process_env`).
+    It takes the rank from any launcher, and without one makes a job of one rank (`rank_env`).
     """
 
     @functools.wraps(stock)
     def init_distributed(*args: Any, **kwargs: Any) -> None:
         bound = _bound(stock, args, kwargs)
-        added = single_process_env(bound)
+        by_mpi = asks_mpi(bound) and not os.environ.get("RANK")
+        expected = launched().size if by_mpi else None
+        added = rank_env(bound)
         try:
             if added:
                 activate.follow_store_address()
@@ -48,6 +55,7 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
             if _is_unknown(asked := bound.get("dist_backend")):
                 raise _no_backend(accel, str(asked), error) from error
             raise
+        _warn_if_alone(expected)
         _refuse_group_without(current())
         _warn_if_accelerate_counts_one()
         _warn_if_torch_has_no_accelerator(current())
@@ -145,6 +153,19 @@ def _refuse_group_without(accel: Any) -> None:
     )
 
 
+def _warn_if_alone(expected: int | None) -> None:
+    """Warn if mpi4py has started MPI without the launcher: every process would train by itself."""
+    import torch.distributed as dist
+
+    if expected is not None and expected > 1 and dist.is_initialized() and dist.get_world_size() == 1:
+        _log.warning(
+            "the launcher has started %d ranks, and mpi4py counts one: its MPI is not that of the launcher. Set %s in "
+            "each rank, or build mpi4py for the launcher's MPI",
+            expected,
+            ", ".join(REQUIRED),
+        )
+
+
 def _warn_if_accelerate_counts_one() -> None:
     """Warn if accelerate has counted one process in a job of several: each rank would train on all of the data."""
     import torch.distributed as dist
@@ -189,57 +210,3 @@ def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
         name,
         DOCUMENTATION,
     )
-
-
-#: One of these is set for each process that a launcher started.
-_LAUNCHERS = {
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID"),
-    *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
-    # DeepSpeed finds the ranks of these services by variables of theirs.
-    *("AZUREML_EXPERIMENT_ID", "SM_TRAINING_ENV"),
-}
-#: Slurm sets its variables in batch scripts, too; a number of tasks in a step is set by srun.
-_SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
-
-
-def single_process_env(
-    arguments: Mapping[str, Any], environ: MutableMapping[str, str] = os.environ
-) -> tuple[str, ...]:
-    """Set the variables of a job of one rank if nothing else says which rank this is; return the names of those set.
-
-    Without them DeepSpeed asks mpi4py which rank it is, and ends with "No module named 'mpi4py'".
-
-    arguments: those of `deepspeed.init_distributed`, with defaults.
-    """
-    if _is_launched(environ) or not _asks_mpi(arguments) or module_exists("mpi4py"):
-        return ()
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        return ()
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    if "MASTER_ADDR" not in environ:
-        variables[env.STORE_ADDRESS.name] = variables["MASTER_ADDR"]  # nobody else has to reach the store
-    added = tuple(name for name in variables if name not in environ)
-    environ.update({name: variables[name] for name in added})
-    _log.info("no launcher has set RANK and WORLD_SIZE: this process is a job of one rank")
-    return added
-
-
-def _is_launched(environ: Mapping[str, str]) -> bool:
-    return not _LAUNCHERS.isdisjoint(environ) or environ.get(_SLURM_TASKS, "1") != "1"
-
-
-def _asks_mpi(arguments: Mapping[str, Any]) -> bool:
-    return bool(
-        arguments.get("auto_mpi_discovery", True)
-        and arguments.get("dist_init_required") is not False
-        and arguments.get("rank", -1) == -1
-        and arguments.get("world_size", -1) == -1
-    )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

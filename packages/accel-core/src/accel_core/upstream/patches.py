@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import env
 from accel_core.errors import DOCUMENTATION, InvalidEnvironment, InvalidZenFlow, UnloadableCheckpoint
+from accel_core.launchers import OPEN_MPI
 from accel_core.upstream import contract
 from accel_core.vendor import Feature
 
@@ -72,12 +73,32 @@ def _maker() -> str:
 
 
 def patch_engine(module: ModuleType) -> None:
-    """Change what `deepspeed.runtime.engine`, which has just been imported, does with ZenFlow and with NVMe."""
+    """Change what `deepspeed.runtime.engine`, which has just been imported, does with ZenFlow, NVMe and Open MPI."""
     engine = module.DeepSpeedEngine
     engine.load_checkpoint = _warning(engine.load_checkpoint)
     engine._load_zero_checkpoint = _refusing(engine._load_zero_checkpoint)
+    engine._configure_with_arguments = _by_local_rank(engine._configure_with_arguments)
     if hasattr(module, "configure_zenflow"):
         module.configure_zenflow = _finite(module.configure_zenflow)  # type: ignore[attr-defined]
+
+
+def _by_local_rank(stock: Callable[..., None]) -> Callable[..., None]:
+    """Return `_configure_with_arguments` without Open MPI's local rank, which DeepSpeed compares with LOCAL_RANK.
+
+    They differ in a rank of torchrun under mpirun.
+    """
+    (name,) = OPEN_MPI.local_rank
+
+    @functools.wraps(stock)
+    def configure_with_arguments(*args: Any, **kwargs: Any) -> None:
+        other = os.environ.pop(name, None) if os.environ.get("LOCAL_RANK") else None
+        try:
+            stock(*args, **kwargs)
+        finally:
+            if other is not None:
+                os.environ[name] = other
+
+    return configure_with_arguments
 
 
 def _refusing(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ from accel_core import activate, cascade
 from accel_core.activate import lazy_exports
 from accel_core.cascade import distribution_version
 from accel_core.env import JOB_SECRET, Variable, system_root
+from accel_core.launchers import launched
 from accel_core.vendor.numa import (
     InvalidCpuList,
     NumaNode,
@@ -69,6 +70,7 @@ __all__ = [
     "found_devices",
     "in_range",
     "lacks_library",
+    "launched",
     "lazy_exports",
     "module_exists",
     "parse_cpu_list",

@@ -16,6 +16,7 @@ from collections.abc import Callable, MutableMapping
 from types import ModuleType
 from typing import Any
 
+from accel_core.vendor import launched
 from accel_ops.offload import patches
 from accel_ops.offload.patches import Speedup
 
@@ -66,10 +67,11 @@ def _name_host(environ: MutableMapping[str, str]) -> None:
     """Set the number of this host and of all hosts, which torchrun, for one, does not."""
     if "CROSS_SIZE" in environ:
         return
-    world = int(environ.get("WORLD_SIZE", "1"))
-    local = int(environ.get("LOCAL_WORLD_SIZE") or environ.get("LOCAL_SIZE") or world)
+    ranks = launched(environ)
+    world = ranks.size or 1
+    local = ranks.local_size or world
     environ["CROSS_SIZE"] = str(max(1, world // local))
-    environ["CROSS_RANK"] = str(int(environ.get("RANK", "0")) // local)
+    environ["CROSS_RANK"] = str((ranks.rank or 0) // local)
 
 
 def set_up(stock: Callable[..., None], factory: Any, config: Any) -> None:

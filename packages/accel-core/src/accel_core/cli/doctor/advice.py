@@ -18,6 +18,7 @@ from accel_core.cli.doctor.examine import AUTOLOAD, TORCH_GROUP, Facts, Unmet, n
 from accel_core.errors import InvalidEnvironment
 from accel_core.selection.candidates import Candidate, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
+from accel_core.upstream.ranks import REQUIRED
 from accel_core.vendor import NO_PERMISSION, distribution_version
 
 
@@ -46,6 +47,8 @@ def problems(facts: Facts) -> Iterator[Remark]:
         for candidate in facts.explanation.candidates:
             yield from _candidate(candidate, facts)
         yield from _selection(facts)
+    if (error := facts.place.error) is not None:
+        yield Remark("rank", "launcher", f"{error.what}: {error.found}", error.do)
 
 
 def notes(facts: Facts) -> Iterator[Remark]:
@@ -64,6 +67,16 @@ def notes(facts: Facts) -> Iterator[Remark]:
             advice = "import accel_core first in the program; or unset it, if `import torch` works then"
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
+    if facts.place.variables:
+        yield Remark(
+            "rank", "launcher", f"a run is one of several ranks: {facts.place.variables}", "nothing to do"
+        )
+    if facts.place.unknown:
+        found = (
+            f"{', '.join(facts.place.unknown)} may be the rank of a launcher that accel-core does not know"
+        )
+        advice = f"set {', '.join(REQUIRED)} in each rank, or RANK=0 and WORLD_SIZE=1 for a job of one"
+        yield Remark("rank-like", "launcher", found, advice)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:

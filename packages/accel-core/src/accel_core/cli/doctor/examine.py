@@ -24,7 +24,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from accel_core import api, env
+from accel_core import api, env, launchers
 from accel_core.__about__ import __version__
 from accel_core.cascade import pip_install
 from accel_core.cli.child import Reply, Worker, serve
@@ -38,7 +38,7 @@ from accel_core.selection.current import (
     request_from_environment,
     run_selection,
 )
-from accel_core.upstream import patches, program
+from accel_core.upstream import patches, program, ranks
 from accel_core.upstream.backends import StockDeepSpeed
 from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
 from accel_core.upstream.patches import Status
@@ -371,6 +371,27 @@ def run_program(seconds: float) -> Outcome:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Place of a run among ranks: variables, or those that may be a rank, or why the rank is unknown."""
+
+    variables: str = ""
+    unknown: tuple[str, ...] = ()
+    error: AccelError | None = None
+
+
+def place() -> Place:
+    """Return what `init_distributed` would find out about the rank of a process with this environment."""
+    try:
+        found = ranks.derived()
+    except AccelError as error:
+        return Place(error=error)
+    if found is None:
+        return Place(unknown=tuple(launchers.rank_like()))
+    named = {name: os.environ.get(name) or found.get(name, "") for name in ranks.REQUIRED}
+    return Place(", ".join(f"{name}={value}" for name, value in named.items() if value))
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that was found in the environment.
 
@@ -379,6 +400,7 @@ class Facts:
     stuck:       labels of candidates that hang, kill or interrupt their process.
     outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.
     speedups:    which methods of DeepSpeed are replaced for speed; empty without deepspeed or bridge.
+    place:       the rank.
     """
 
     python: dict[str, str]
@@ -392,6 +414,7 @@ class Facts:
     stuck: frozenset[str] = frozenset()
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     speedups: tuple[Status, ...] = ()
+    place: Place = Place()
 
 
 def examine(seconds: float) -> Facts:
@@ -431,6 +454,7 @@ def examine(seconds: float) -> Facts:
             explanation=replace(explained(selection), candidates=completed),
             stuck=frozenset(children.stuck),
             speedups=patches.examined() if deepspeed.version and bridge.on else (),
+            place=place(),
             outcomes={
                 "accel_core": core,
                 "deepspeed": tried.result() if tried else _of_deepspeed(torch, deepspeed, core),
