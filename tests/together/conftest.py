@@ -138,7 +138,7 @@ class Machine:
         return Detected({**report, "chosen": chosen, "imported": []})
 
     def _visible(self) -> tuple[str, ...]:
-        return tuple(name for vendor in vendors.VENDORS for name in vendor.visible)
+        return tuple(name for vendor in vendors.VENDORS for name in vendor.visible.variables)
 
     def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -171,12 +171,15 @@ _HEAD = """# The device that a rank really gets
 
 Written by `python -m pytest tests/together/test_visible_devices.py --visible-devices docs/results/visible-devices.md`;
 each cell is a test, and a run of some replaces these cells. A machine with four simulated devices, 0 to 3; the mask is
-the vendor's variable as a job inherits it: subset `1,3`, reordered `3,1`, the UUIDs of 1 and 3, empty. A cell lists the
-machine's numbers of the devices that the ranks hold, rank 0 first. `none` is one process without a launcher; torchrun
-starts as many ranks as devices are visible; `--num_gpus` was run for two masks. torch {torch} and deepspeed {deepspeed}
-are real, the devices are simulated. What a runtime makes of a mask is taken from its vendor's documents: Ascend's ids
-must ascend, Level Zero keeps the machine's order, CUDA knows UUIDs. `cpu`: the mask leaves no device, and the run says
-so and uses the CPU. An empty cell was not run.
+the vendor's variable as a job inherits it: subset `1,3`, reordered `3,1`, the UUIDs of 1 and 3 in the vendor's form,
+empty, unknown `1,9,2`, unknown first `9,1`, repeated `1,1,2`, negative `1,-1,2`, spaces `1, 3`, text `NoDevFiles`. A
+cell lists the machine's numbers of the devices that the ranks hold, rank 0 first. `runtime` has the devices that a
+list leaves and what of it the doctor and the launchers name as ignored; the doctor's own cell has the count. `none` is
+one process without a launcher; torchrun starts as many ranks as devices are visible. Programs were run for the first
+four masks, `--num_gpus` for two, and a few of the rest. torch {torch} and deepspeed {deepspeed} are real, the devices
+are simulated. What a runtime makes of a mask is taken from [its vendor's documents and
+sources](../launch.md#visible-devices). `cpu`: the mask leaves no device, and the run says so and uses the CPU. An empty
+cell was not run.
 
 """
 

@@ -5,7 +5,10 @@
 `pytest tests/together/test_visible_devices.py --visible-devices docs/results/visible-devices.md` writes the table.
 """
 
+import importlib
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +18,6 @@ import pytest
 
 import accel_sim
 from accel_sim import vendors
-from accel_sim.vendors import uuid
 
 pytestmark = [pytest.mark.upstream]
 
@@ -23,65 +25,91 @@ DEVICES = 4
 _PYTHON = (sys.executable, "-W", "ignore")
 _DEEPSPEED = (*_PYTHON, "-c", "from deepspeed.launcher.runner import main; main()")
 _ACCEL = (*_PYTHON, "-m", "accel_core.cli", "launch")
-#: Column -> command; {} is the number of ranks that a user of torchrun gives.
+DOCTOR = "`accel doctor`"
+#: Column -> command; {} is the number of ranks that a user of torchrun gives. The doctor starts none.
 LAUNCHERS: dict[str, tuple[str, ...]] = {
     "none": _PYTHON,
     "torchrun": (*_PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "{}"),
     "`deepspeed`": _DEEPSPEED,
     "`deepspeed --num_gpus 1`": (*_DEEPSPEED, "--num_gpus", "1"),
     "`accel launch`": _ACCEL,
+    DOCTOR: (*_PYTHON, "-m", "accel_core.cli", "doctor", "--json"),
     "`accel launch --num_gpus 1`": (*_ACCEL, "--num_gpus", "1"),
 }
 MASKS: dict[str, str | None] = {
     "none": None,
     "subset": "1,3",
     "reordered": "3,1",
-    "UUIDs": f"{uuid(1)},{uuid(3)}",
+    "UUIDs": "",
     "empty": "",
+    "unknown": "1,9,2",
+    "unknown first": "9,1",
+    "repeated": "1,1,2",
+    "negative": "1,-1,2",
+    "spaces": "1, 3",
+    "text": "NoDevFiles",
 }
 VENDORS = ("cuda", "xpu", "npu", "hpu", "mlu", "sdaa")
-_ALL = [
+#: What a runtime makes of each, by its vendor's documents, sources and tests; of hpu and sdaa there are none.
+_READ: dict[str, dict[str, tuple[int, ...]]] = {
+    "subset": dict.fromkeys(VENDORS, (1, 3)),
+    "reordered": {**dict.fromkeys(VENDORS, (3, 1)), "npu": (), "xpu": (1, 3)},
+    "UUIDs": {"cuda": (1, 3), "mlu": (1, 3)},
+    "empty": {"xpu": (0, 1, 2, 3)},
+    "unknown": {**dict.fromkeys(VENDORS, (1,)), "xpu": (1, 2)},
+    "unknown first": {"xpu": (1,)},
+    "repeated": dict.fromkeys(("xpu", "hpu", "sdaa"), (1, 2)),
+    "negative": {**dict.fromkeys(VENDORS, (1,)), "xpu": (1, 2)},
+    "spaces": {**dict.fromkeys(VENDORS, (1, 3)), "npu": (1,)},
+    "text": {},
+}
+#: One of each command that reads the variable itself.
+_SPOT = [
+    ("npu", "spaces", "`accel launch`"), ("cuda", "unknown", "`deepspeed`"), ("xpu", "unknown", DOCTOR)
+]  # fmt: skip
+_WHOLE = ("none", "subset", "reordered", "UUIDs", "empty")
+_ALL = _SPOT + [
     (vendor, mask, launcher)
     for vendor in VENDORS
-    for mask in MASKS
+    for mask in _WHOLE
     for launcher in LAUNCHERS
-    if mask in ("subset", "reordered") or "num_gpus" not in launcher
+    if launcher != DOCTOR and (mask in ("subset", "reordered") or "num_gpus" not in launcher)
 ]
-_QUICK = {("hpu", "subset", "`accel launch --num_gpus 1`")}
+_QUICK = [*_SPOT, ("hpu", "subset", "`accel launch --num_gpus 1`")]
 #: Nothing of these may leak in from the shell that runs the tests.
 _STEERING = (
     "ACCEL_", "DS_", "PYTHONPATH", "RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCH_DEVICE_BACKEND_AUTOLOAD"
 )  # fmt: skip
 
 
+def value_of(vendor: str, mask: str) -> str | None:
+    if mask != "UUIDs":
+        return MASKS[mask]
+    name = vendors.find(vendor).uuid or "GPU-{:08x}"
+    return f"{name.format(1)},{name.format(3)}"
+
+
 def visible(vendor: str, mask: str) -> list[int]:
-    """What the runtime makes of the mask, by its vendor's documents."""
-    if mask == "none":
-        return list(range(DEVICES))
-    if mask == "subset" or (mask == "UUIDs" and vendor == "cuda"):
-        return [1, 3]
-    if mask == "reordered":
-        return {"npu": [3], "xpu": [1, 3]}.get(vendor, [3, 1])
-    return []
+    return [*range(DEVICES)] if mask == "none" else [*_READ[mask].get(vendor, ())]
 
 
-def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[int], str]:
-    """The devices of the ranks in their order, and the last line of a launcher that failed."""
+def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[int], str, str]:
+    """The devices of the ranks in their order, the last line of a launcher that failed, and all that it printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
     for simulated in vendors.VENDORS:
-        for name in simulated.visible:
+        for name in simulated.visible.variables:
             kept.pop(name, None)
     environment = accel_sim.environment(vendor, devices=DEVICES, base=kept) | {
         "HELD": str(folder),
         "OMP_NUM_THREADS": "1",
     }
-    if (value := MASKS[mask]) is not None:
-        environment[vendors.find(vendor).visible[0]] = value
+    if (value := value_of(vendor, mask)) is not None:
+        environment[vendors.find(vendor).visible.variables[0]] = value
     number = str(max(len(visible(vendor, mask)), 1))
     command = [word.replace("{}", number) for word in LAUNCHERS[launcher]]
-    program = str(Path(__file__).with_name("hold.py"))
+    program = [] if launcher == DOCTOR else [str(Path(__file__).with_name("hold.py"))]
     done = subprocess.run(
-        [*command, program],
+        [*command, *program],
         env=environment,
         capture_output=True,
         text=True,
@@ -90,9 +118,44 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
         check=False,
     )
     ranks = sorted(folder.iterdir(), key=lambda path: int(path.name))
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if "ACC-" in line or "Error" in line]
+    printed = done.stdout if launcher == DOCTOR else done.stdout + done.stderr
+    lines = [line for line in printed.splitlines() if "ACC-" in line or "Error" in line]
     said = (lines or [f"exit status {done.returncode}"])[-1] if done.returncode else ""
-    return [int(path.read_text()) for path in ranks], said
+    return [int(path.read_text()) for path in ranks], said, printed
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("mask", _READ)
+def test_rule_of_the_runtime(vendor: str, mask: str, record_property: Callable[[str, object], None]) -> None:
+    """The simulated runtime reads a list as its vendor's does, and the package has the same rule."""
+    simulated, value = vendors.find(vendor), value_of(vendor, mask) or ""
+    variables = {simulated.visible.variables[0]: value}
+    found = vendors.visible_devices(simulated, DEVICES, variables)
+    place, name = _RULES[vendor]
+    rule = getattr(importlib.import_module(f"accel_{vendor}.{place}"), name)
+    remarks = rule.remarks(len(found), variables)
+    cell = "; ".join([", ".join(map(str, found)) or "no device", *map(_short, remarks)])
+    for name, text in (("vendor", vendor), ("mask", mask), ("launcher", "runtime"), ("cell", cell)):
+        record_property(name, text)
+    assert rule == simulated.visible
+    assert list(found) == visible(vendor, mask)
+    assert bool(remarks) == (ignored(vendor, mask) or not found)
+
+
+def _short(remark: str) -> str:
+    return re.sub(r" of \w+=[^:]*", "", remark.removeprefix("the runtime "))
+
+
+_RULES = {
+    "cuda": ("visible", "CUDA"), "xpu": ("hardware", "AFFINITY"), "npu": ("visible", "VISIBLE"),
+    "hpu": ("probe", "MODULES"), "mlu": ("visible", "VISIBLE"), "sdaa": ("probe", "VISIBLE"),
+}  # fmt: skip
+
+
+def ignored(vendor: str, mask: str) -> bool:
+    """True if some of the list is not used, and a reason can name it."""
+    value = value_of(vendor, mask)
+    return bool(value) and len(visible(vendor, mask)) < len((value or "").split(","))
 
 
 @pytest.mark.parametrize(
@@ -102,17 +165,26 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
 def test_a_rank_gets_a_device_of_the_mask(
     vendor: str, mask: str, launcher: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    held, refused = started(vendor, mask, launcher, tmp_path)
+    held, refused, printed = started(vendor, mask, launcher, tmp_path)
     for name, value in (("vendor", vendor), ("mask", mask), ("launcher", launcher)):
         record_property(name, value)
     there = visible(vendor, mask)
+    names = "the runtime ignores" in printed
+    if launcher == DOCTOR:
+        (found,) = [
+            each
+            for each in json.loads(printed)["candidates"]
+            if each["key"] == vendor and each["devices"] is not None
+        ]
+        _, _, remark = found["reason"].partition("; the runtime ")
+        record_property("cell", f"{found['devices']}" + f"; {remark.partition(' of ')[0]}" * bool(remark))
+        assert found["devices"] == len(there), found
+        assert names == ignored(vendor, mask)
+        return
     shown = ", ".join("cpu" if number < 0 else str(number) for number in held)
     record_property("cell", f"refused: {refused}" if refused else shown)
-    if refused:
-        # Only what the vendor's runtime does not read is refused; nothing has started then.
-        assert held == []
-        assert not there or len(there) < len((MASKS[mask] or "").split(",")), refused
-    elif not there:
+    assert not refused
+    if not there:
         assert held == [-1]
     elif "num_gpus" in launcher:
         # The mask is narrowed as it is written, also where the runtime has an order of its own.
@@ -121,3 +193,5 @@ def test_a_rank_gets_a_device_of_the_mask(
         assert held == there[:1]
     else:
         assert held == there
+    if "launch" in launcher or "deepspeed" in launcher:
+        assert names == ignored(vendor, mask), printed

@@ -210,10 +210,79 @@ def test_unknown_builder_is_none_and_known_ones_say_what_they_lack() -> None:
         ("1,-1,0", [1]),
         ("0,x,1", [0]),
         ("1,1", []),
+        ("1gpu2,2ampere", [1, 2]),
+        ("2, +3, -0", [2, 3, 0]),
+        ("GPU-1111,GPU-1111", []),
     ],
 )
-def test_mask_is_read_as_the_runtime_reads_it(value: str, listed: list[int | str]) -> None:
-    assert visible.entries(value) == listed
+def test_visible_devices_as_torch_reads_them(
+    value: str, listed: list[int | str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(visible.CUDA.read(value).values()) == listed
+    if value != "MIG-4444,0":  # which torch does not count
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert torch.cuda._parse_visible_devices() == listed
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "used", "remarks"),
+    [
+        ("0,9,1", 1, ["0"], ["the runtime ignores 9, 1 of CUDA_VISIBLE_DEVICES=0,9,1"]),
+        ("9", 0, [], ["the runtime ignores 9 of CUDA_VISIBLE_DEVICES=9"]),
+        (
+            "1,1",
+            0,
+            [],
+            ["the runtime ignores 1 of CUDA_VISIBLE_DEVICES=1,1: a repeated entry hides all devices"],
+        ),
+        ("GPU-1,GPU-9", 1, ["GPU-1"], ["the runtime ignores GPU-9 of CUDA_VISIBLE_DEVICES=GPU-1,GPU-9"]),
+        ("MIG-1", 1, ["MIG-1"], []),
+        ("", 0, [], ["CUDA_VISIBLE_DEVICES is empty, which hides all devices"]),
+    ],
+)
+def test_ignored_devices_are_named(value: str, count: int, used: list[str], remarks: list[str]) -> None:
+    assert visible.CUDA.used(value, count) == used
+    assert visible.CUDA.remarks(count, {"CUDA_VISIBLE_DEVICES": value}) == remarks
+
+
+def test_variable_of_the_container_is_named() -> None:
+    """It names devices for the container, in which they have other numbers."""
+    container = {"NVIDIA_VISIBLE_DEVICES": "1,2"}
+    assert (
+        visible.CUDA.remarks(2, container) == visible.CUDA.remarks(8, {"NVIDIA_VISIBLE_DEVICES": "all"}) == []
+    )
+    (remark,) = visible.CUDA.remarks(8, container)
+    assert remark == "NVIDIA_VISIBLE_DEVICES=1,2 is for the container runtime, no process reads it"
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "devices"),
+    [
+        ({}, "CUDA_VISIBLE_DEVICES", None),
+        ({"CUDA_VISIBLE_DEVICES": "1,3"}, "CUDA_VISIBLE_DEVICES", [1, 3]),
+        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "2,3"}, "HIP_VISIBLE_DEVICES", [2, 3]),
+        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES", [1]),
+        ({"HIP_VISIBLE_DEVICES": "1, 2"}, "HIP_VISIBLE_DEVICES", [1]),
+        ({"HIP_VISIBLE_DEVICES": "1,1,0"}, "HIP_VISIBLE_DEVICES", [1, 0]),
+        ({"HIP_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a"}, "HIP_VISIBLE_DEVICES", ["GPU-4b2c1a9f8d3e6f7a"]),
+    ],
+)
+def test_rocm_reads_its_own_variable_first(
+    given: dict[str, str], first: str, devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    for name in visible.HIP.variables:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    written: dict[str, str] = {}
+    cuda = CUDA_Accelerator()
+    cuda.set_visible_devices_envs(written, [3])
+    assert cuda.visible_devices_envs()[0] == first
+    assert written == dict.fromkeys({first, "CUDA_VISIBLE_DEVICES"}, "3")
+    decides = visible.HIP.decides()
+    assert decides == (first if given else "")
+    assert not decides or list(visible.HIP.read(given[decides]).values()) == devices
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accel_core import env
+from accel_core.vendor import VisibleDevices
 from accel_launch import emit, machine, planning, ssh
 from accel_launch.errors import (
     AffinityConflict,
@@ -126,6 +128,53 @@ def test_no_mask_is_widened(here, toy, mask, data):
         assert devices != len(mask) or max(slots) >= devices
         return
     assert set((visible(plan) or ",".join(mask)).split(",")) <= set(mask)
+
+
+def test_devices_of_a_selector_are_not_masked(here, toy):
+    """SYCL's numbers count among the devices of a mask."""
+    selected = replace(here, devices=2, later="ONEAPI_DEVICE_SELECTOR=level_zero:2,3")
+    assert visible(on_one(selected, toy, (0, 1))) is visible(on_one(selected, toy, (0,))) is None
+    for slots in ((1,), (0, 1, 2)):
+        with pytest.raises(InvalidSelection, match="level_zero:2,3"):
+            on_one(selected, toy, slots)
+
+
+def test_ignored_devices_are_a_note(here, toy):
+    ignoring = replace(here, devices=1, mask=("0",), remarks=("the runtime ignores 9",))
+    assert on_one(ignoring, toy, (0,)).notes == ("worker-0: the runtime ignores 9",)
+
+
+RULE = VisibleDevices(("TOY_VISIBLE_DEVICES",), later=("TOY_SELECTOR",))
+
+
+@pytest.mark.parametrize(
+    ("variables", "count", "found"),
+    [
+        ({}, 4, (None, (), "")),
+        (
+            {"TOY_VISIBLE_DEVICES": ""},
+            0,
+            (None, ("TOY_VISIBLE_DEVICES is empty, which hides all devices",), ""),
+        ),
+        ({"TOY_VISIBLE_DEVICES": "3, 1"}, 2, (("3", "1"), (), "")),
+        (
+            {"TOY_VISIBLE_DEVICES": "1,9,2"},
+            1,
+            (("1",), ("the runtime ignores 9, 2 of TOY_VISIBLE_DEVICES=1,9,2",), ""),
+        ),
+        (
+            {"TOY_VISIBLE_DEVICES": "1,2", "TOY_SELECTOR": "1"},
+            1,
+            (None, ("TOY_SELECTOR=1 chooses among them",), "TOY_SELECTOR=1"),
+        ),
+    ],
+)
+def test_machine_has_the_devices_that_are_used(variables, count, found, monkeypatch, toy):
+    device = SimpleNamespace(visible=RULE, device_count=lambda: count)
+    monkeypatch.setattr(machine, "accelerator", lambda: toy)
+    monkeypatch.setattr(machine, "get_accelerator", lambda: device)
+    here = machine.this_machine(variables)
+    assert (here.mask, here.remarks, here.later) == found
 
 
 def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(here, toy):

@@ -24,6 +24,8 @@ FACTS = {
     "devices": 2,
     "mask": None,
     "device_nodes": [],
+    "remarks": [],
+    "later": "",
 }
 
 

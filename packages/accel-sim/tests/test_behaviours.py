@@ -42,7 +42,8 @@ print(torch.cuda.device_count(), (root / "dev").exists(), torch.ones(2, device="
 
 
 @pytest.mark.parametrize(
-    ("ids", "count"), [("0,1,3", 3), ("3,1", 1), ("", 0), ("a", 0), ("0,9", 1), ("1,1", 1), ("0", 1)]
+    ("ids", "count"),
+    [("0,1,3", 3), ("3,1", 0), ("", 0), ("a", 0), ("0,9", 1), ("1,1", 0), ("0", 1), ("0, 1", 1)],
 )
 def test_ids_of_visible_ascend_devices_ascend(ids, count):
     assert len(vendors.visible_devices(vendors.find("npu"), 4, {"ASCEND_RT_VISIBLE_DEVICES": ids})) == count

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.cpp_extension import BuildExtension
 
-from accel_core.errors import NotAnAccelerator
+from accel_core.errors import InvalidEnvironment, NotAnAccelerator
 from accel_sim import surface
 from accel_xpu import XPU_Accelerator, external, hardware, probe
 from accel_xpu.ipex import probe as ipex_probe
@@ -314,6 +314,60 @@ def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes() -> N
     for variable in ("CCL_ATL_TRANSPORT", "FI_PROVIDER", "SYCL_CACHE_PERSISTENT", "ZE_FLAT_DEVICE_HIERARCHY"):
         assert variable.startswith(tuple(xpu.export_envs())), variable
     assert not "ZE_AFFINITY_MASK".startswith(tuple(xpu.export_envs()))
+
+
+def test_ranks_see_all_that_the_selector_leaves() -> None:
+    """Its numbers count among the devices of the mask."""
+    xpu = XPU_Accelerator()
+    environment = {"ONEAPI_DEVICE_SELECTOR": "level_zero:2,3"}
+    xpu.set_visible_devices_envs(environment, [0, 1])
+    assert environment == {"ONEAPI_DEVICE_SELECTOR": "level_zero:2,3"}
+    with pytest.raises(InvalidEnvironment, match="ONEAPI_DEVICE_SELECTOR=level_zero:2,3"):
+        xpu.set_visible_devices_envs(environment, [1])
+    with pytest.raises(InvalidEnvironment):
+        xpu.set_visible_devices_envs({**environment, "ZE_AFFINITY_MASK": "4,5,6,7"}, [0, 1])
+
+
+#: On a machine with 4 devices, as Intel's driver (NEO) reads it.
+READ = {
+    "0,9,1": [0, 1],
+    "9": [],
+    "1,1": [1],
+    "-1,2": [2],
+    " 1, 3": [1, 3],
+    "0.1": ["0.1"],
+    "a": [],
+    "0,a": [],
+    "1,": [1],
+}
+
+
+@pytest.mark.parametrize(("value", "devices"), READ.items(), ids=READ)
+def test_affinity_mask_as_the_driver_reads_it(value: str, devices: list[int]) -> None:
+    assert list(hardware.AFFINITY.read(value, 4).values()) == devices
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "text"),
+    [
+        ({"ZE_AFFINITY_MASK": ""}, 4, ""),
+        (
+            {"ZE_AFFINITY_MASK": "0,9"},
+            1,
+            " with ZE_AFFINITY_MASK=0,9; the runtime ignores 9 of ZE_AFFINITY_MASK=0,9",
+        ),
+        ({"ZE_AFFINITY_MASK": "0.0,0.1"}, 2, " with ZE_AFFINITY_MASK=0.0,0.1"),
+        ({"ONEAPI_DEVICE_SELECTOR": "!opencl:*"}, 4, "; ONEAPI_DEVICE_SELECTOR=!opencl:* chooses among them"),
+    ],
+)
+def test_ignored_devices_are_named(
+    given: dict[str, str], count: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert hardware.mask(count) == text
 
 
 def test_without_ipex_events_have_a_time_and_torch_builds_extensions() -> None:

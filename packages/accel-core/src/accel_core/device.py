@@ -22,7 +22,7 @@ from accel_core.errors import InvalidDevice, InvalidTraits, UnsupportedBackend
 from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
-from accel_core.vendor import Feature, Trait
+from accel_core.vendor import Feature, Trait, VisibleDevices
 
 __all__ = ["DeviceModule", "NoPinnedMemory", "NoStreams", "OneDeviceAccelerator", "TorchDeviceAccelerator"]
 
@@ -123,6 +123,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     traits:      what the device cannot do, by Feature or class name of a builder; other keys raise InvalidTraits.
     device_module: default `torch.<name>`, as registered by the vendor's runtime.
     compile_backend: default backend of torch.compile.
+    visible:     how the runtime reads its visible-devices variable; default: as a list of numbers.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         traits: Mapping[str, Trait] | None = None,
         device_module: DeviceModule | None = None,
         compile_backend: str = "inductor",
+        visible: VisibleDevices | None = None,
     ) -> None:
         super().__init__()
         self._name: str = name
@@ -144,6 +146,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.traits: Mapping[str, Trait] = checked_traits(name, traits or {}, ops)
         self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
         self._is_own = _IsOfType(name)
+        self.visible = visible
 
     # ------------------------------------------------------------------------------------- device
 

@@ -24,7 +24,7 @@ from accel_core import activate, env
 from accel_core.errors import InvalidEnvironment, NoBackendForCollectives, NoDeviceForCollectives
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import distributed, patches
-from accel_core.vendor import torch_threads
+from accel_core.vendor import VisibleDevices, torch_threads
 
 
 class Accelerator:
@@ -202,9 +202,12 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`chosen("2,3", "--num_gpus", "1")` are the devices by host, where the runtime counts those of the mask only."""
     from deepspeed.launcher import runner as stock
 
-    def choose(mask: str, *options: str, traits: Any = ()) -> Any:
+    def choose(mask: str, *options: str, traits: Any = (), count: int = -1) -> Any:
         monkeypatch.setenv(VISIBLE, mask)
         accelerator = SimpleNamespace(visible_devices_envs=lambda: [VISIBLE], traits=dict.fromkeys(traits))
+        if count >= 0:
+            rule = VisibleDevices((VISIBLE,), later=("TOY_SELECTOR",))
+            accelerator = SimpleNamespace(**vars(accelerator), visible=rule, device_count=lambda: count)
         functions = {name: getattr(stock, name) for name in ("parse_args", "parse_inclusion_exclusion")}
         module: Any = SimpleNamespace(**functions)
         patches.patch_runner(module, lambda: accelerator)
@@ -241,6 +244,19 @@ def test_devices_are_those_of_the_mask(
 def test_a_mask_is_not_widened(chosen: Any, options: tuple[str, ...]) -> None:
     with pytest.raises(InvalidEnvironment, match="outside of TOY_VISIBLE_DEVICES"):
         chosen("2,3", *options)
+
+
+@pytest.mark.upstream
+def test_devices_that_the_runtime_ignores_start_no_rank(
+    chosen: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert chosen("1,9,2", count=1) == ({"localhost": [1]}, -1)
+    assert caplog.messages == ["the runtime ignores 9, 2 of TOY_VISIBLE_DEVICES=1,9,2"]
+    with pytest.raises(InvalidEnvironment, match="no device of this machine, with TOY_VISIBLE_DEVICES=9"):
+        chosen("9", count=0)
+    monkeypatch.setenv("TOY_SELECTOR", "1")
+    with pytest.raises(InvalidEnvironment, match="TOY_SELECTOR=1, with TOY_VISIBLE_DEVICES=2,3"):
+        chosen("2,3", count=1)
 
 
 @pytest.mark.upstream

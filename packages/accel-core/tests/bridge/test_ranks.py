@@ -161,7 +161,7 @@ def test_ranks_of_launchers_join(toy: Children) -> None:
     started = []
     for rank in range(2):
         given = {name: text.replace("{}", str(rank)) for name, text in LAUNCHERS.items()}
-        started.append(toy.start(_JOIN, DS_ACCELERATOR="cpu", LAUNCHERS=json.dumps(given)))
+        started.append(toy.start(_JOIN, DS_ACCELERATOR="toy", LAUNCHERS=json.dumps(given)))
     for rank, child in enumerate(started):
         expected = {name: [rank, str(rank), 3.0] for name in LAUNCHERS} | {"indexed job": [rank, "0", 3.0]}
         assert toy.finish(child).expect_success().report == expected

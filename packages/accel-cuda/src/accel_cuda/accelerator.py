@@ -28,7 +28,14 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         collectives = "gloo" if sys.platform == "win32" else "nccl"
         traits = ROCM if torch.version.hip else TRAITS
-        super().__init__("cuda", collectives=collectives, ops=TABLE, traits=traits, device_module=torch.cuda)
+        super().__init__(
+            "cuda",
+            collectives=collectives,
+            ops=TABLE,
+            traits=traits,
+            device_module=torch.cuda,
+            visible=visible.of_build(),
+        )
 
     @override
     def is_available(self) -> bool:
@@ -130,4 +137,4 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def visible_devices_envs(self) -> list[str]:
-        return [visible.VARIABLE]
+        return visible.variables()

@@ -58,11 +58,13 @@ def confirm() -> Confirmation:
     with warnings.catch_warnings(record=True) as logged:
         warnings.simplefilter("always")
         count = int(torch.cuda.device_count())
-    value = os.environ.get(visible.VARIABLE)
-    limited = "" if value is None else f" with {visible.VARIABLE}={value or '(empty)'}"
+    rule = visible.of_build()
+    names = rule.variables if rule is visible.CUDA else ("ROCR_VISIBLE_DEVICES", *rule.variables)
+    limited = [f"{name}={os.environ[name] or '(empty)'}" for name in names if name in os.environ]
+    reason = f"torch.cuda counts {count}{' with ' * bool(limited)}{', '.join(limited)}{rule.remark(count)}"
     # torch warns of a driver that does not work, and adds the place in its sources.
     faults = (str(warning.message).partition(" (Triggered")[0] for warning in logged)
-    return Confirmation(count, "; ".join((f"torch.cuda counts {count}{limited}", *map(_one_line, faults))))
+    return Confirmation(count, "; ".join((reason, *map(_one_line, faults))))
 
 
 def _one_line(text: str) -> str:

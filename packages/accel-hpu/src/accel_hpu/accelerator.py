@@ -16,6 +16,7 @@ from typing_extensions import override
 from accel_core.device import DeviceModule, OneDeviceAccelerator
 from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
+from accel_hpu.probe import MODULES
 
 #: Without HABANA_VISIBLE_MODULES, which differs between nodes, and which no launcher sets again there.
 _EXPORTED = [
@@ -51,6 +52,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
                 device_module=cast(DeviceModule, hpu),
                 # If Habana's package does not register it, torch.compile says so.
                 compile_backend="hpu_backend",
+                visible=MODULES,
             )
             self._computes_fp16: bool | None = None
             self._capturing = False

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, runtime_evidence
+from accel_core.vendor import Confirmation, Evidence, VisibleDevices, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
 #: Tested releases of the plugin. 1.22 is for torch 2.7, 1.23 for torch 2.9.
 RELEASES = ">=1.19,<2"
+#: By the module ids of the node. Launchers leave it alone.
+MODULES = VisibleDevices(("HABANA_VISIBLE_MODULES",), container="HABANA_VISIBLE_DEVICES")
 DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
 #: Of Habana. Accelerators in processors of Intel and AMD have files of the same names.
 PCI_VENDOR = "0x1da3"
@@ -26,4 +28,4 @@ def confirm() -> Confirmation:
     from habana_frameworks.torch import hpu
 
     count = int(hpu.device_count()) if hpu.is_available() else 0
-    return Confirmation(count, f"torch.hpu counts {count}")
+    return Confirmation(count, f"torch.hpu counts {count}{MODULES.remark(count)}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from accel_core.api import get_accelerator
 from accel_core.data import InvalidData, NumberList, from_data, to_data
 from accel_core.isolated import stdout_to_stderr
-from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root
+from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root, visible
 from accel_core.vendor.numa import (
     SYSTEM,
     allowed_cpus,
@@ -427,14 +427,17 @@ class Machine:
     """One machine.
 
     devices: how many the accelerator sees; for the CPU, NUMA nodes with usable cores. mask: the devices to which the
-    visible-devices variable restricts this process, None if it is not set. device_nodes: NUMA node of each device,
-    None if /sys does not have it; empty if /sys has it for none.
+    visible-devices variable restricts this process, None if it is not set. remarks: what of the variable the runtime
+    does not use. later: a variable that chooses among these devices by their numbers, as `NAME=value`. device_nodes:
+    NUMA node of each device, None if /sys does not have it; empty if /sys has it for none.
     """
 
     topology: Topology
     devices: int
     mask: tuple[str, ...] | None = None
     device_nodes: tuple[int | None, ...] = ()
+    remarks: tuple[str, ...] = ()
+    later: str = ""
 
     def to_json(self) -> str:
         """Return the machine as one line of JSON."""
@@ -470,15 +473,22 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
     # Before torch is imported, whose OpenMP runtime may bind the calling thread.
     topology = read_topology(system_root())
     described, device = accelerator(), get_accelerator()
-    masks = described.visible if described.restricts else ()
-    mask = next((environ[name] for name in masks if environ.get(name)), None)
     with stdout_to_stderr():
-        return Machine(
-            topology=topology,
-            devices=device.device_count() if described.ranks_are_devices else len(topology.nodes),
-            mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
-            device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
-        )
+        count = device.device_count() if described.ranks_are_devices else len(topology.nodes)
+        nodes = _device_nodes(system_root(), device) if described.ranks_are_devices else ()
+    rule = visible.of(device) if described.ranks_are_devices else None
+    later = next((f"{name}={environ[name]}" for name in rule.later if environ.get(name)), "") if rule else ""
+    masks = described.visible if described.restricts and not later else ()
+    mask = next((environ[name] for name in masks if environ.get(name)), "")
+    used = rule.used(mask, count) if rule else [item.strip() for item in mask.split(",") if item.strip()]
+    return Machine(
+        topology=topology,
+        devices=count,
+        mask=tuple(used) if mask else None,
+        remarks=tuple(rule.remarks(count, environ)) if rule else (),
+        later=later,
+        device_nodes=nodes,
+    )
 
 
 def _device_nodes(root: Path, device: DeepSpeedAccelerator) -> tuple[int | None, ...]:

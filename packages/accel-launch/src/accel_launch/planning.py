@@ -297,7 +297,8 @@ def arrange(
     for host in hosts:
         if known := machines.get(host.name):
             plan = complete(plan, host.node_rank, known, accelerator, environ)
-    return plan
+    remarks = (f"{name}: {remark}" for name in names if name in machines for remark in machines[name].remarks)
+    return replace(plan, notes=(*plan.notes, *remarks))
 
 
 def complete(
@@ -351,6 +352,16 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
         )
     if mask is None and not accelerator.ranks_are_devices:
         return [str(slot) for slot in slots]
+    if machine.later:
+        # Its numbers would count among the devices of a mask.
+        if slots == list(range(len(slots))) and len(slots) <= count:
+            return None
+        raise InvalidSelection(
+            what=f"a launcher cannot choose the devices of {machine.later}",
+            found=f"slots {format_cpu_list(slots)} of {host.name}, {count} devices",
+            expected="the first slots of a host",
+            do=f"use {accelerator.visible[0]} instead of this variable",
+        )
     found = f"{accelerator.name} sees {count} devices"
     if mask is not None:
         found = f"{accelerator.visible[0]}={','.join(mask)} leaves {count} devices"

@@ -21,7 +21,14 @@ class MLU_Accelerator(TorchDeviceAccelerator):
     """Cambricon MLU, with torch.mlu and cncl."""
 
     def __init__(self) -> None:
-        super().__init__("mlu", collectives="cncl", ops=TABLE, traits=TRAITS, device_module=torch_mlu.mlu)
+        super().__init__(
+            "mlu",
+            collectives="cncl",
+            ops=TABLE,
+            traits=TRAITS,
+            device_module=torch_mlu.mlu,
+            visible=visible.VISIBLE,
+        )
         #: Module of profiler ranges; None if torch_mlu is built without CNPX.
         self._ranges: Any = getattr(torch_mlu.mlu, "cnpx", None)
 

@@ -36,5 +36,4 @@ def confirm() -> Confirmation:
     import torch_mlu
 
     count = int(torch_mlu.mlu.device_count()) if torch_mlu.mlu.is_available() else 0
-    notes = filter(None, (f"torch.mlu counts {count}", visible.overruled()))
-    return Confirmation(count, "; ".join(notes))
+    return Confirmation(count, f"torch.mlu counts {count}{visible.VISIBLE.remark(count)}")

@@ -30,7 +30,14 @@ class NPU_Accelerator(TorchDeviceAccelerator):
     """Huawei Ascend, with torch.npu and hccl."""
 
     def __init__(self) -> None:
-        super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS, device_module=torch_npu.npu)
+        super().__init__(
+            "npu",
+            collectives="hccl",
+            ops=TABLE,
+            traits=TRAITS,
+            device_module=torch_npu.npu,
+            visible=visible.VISIBLE,
+        )
 
     @override
     def tensor_constructor(self, dtype: torch.dtype) -> Any:

@@ -23,6 +23,4 @@ def confirm() -> Confirmation:
     import torch_npu
 
     count = int(torch_npu.npu.device_count()) if torch_npu.npu.is_available() else 0
-    wrong = visible.fault()
-    reason = f"torch.npu counts {count}" + (f"; {wrong}" if wrong else "")
-    return Confirmation(count, reason)
+    return Confirmation(count, f"torch.npu counts {count}{visible.VISIBLE.remark(count)}")

@@ -10,6 +10,7 @@ from typing_extensions import override
 from accel_core.device import TorchDeviceAccelerator
 from accel_sdaa import compile_backend, namespace
 from accel_sdaa.op_builder import TABLE
+from accel_sdaa.probe import VISIBLE
 from accel_sdaa.traits import TRAITS
 
 _EXPORTED = ["TCCL", "NCCL", "SDAA", "TORCH_SDAA", "LD_LIBRARY", "PATH"]
@@ -27,6 +28,7 @@ class SDAA_Accelerator(TorchDeviceAccelerator):
             traits=TRAITS,
             device_module=namespace.completed(torch_sdaa.sdaa),
             compile_backend=_NOT_CHOSEN,
+            visible=VISIBLE,
         )
 
     @override
@@ -35,7 +37,7 @@ class SDAA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def visible_devices_envs(self) -> list[str]:
-        return ["SDAA_VISIBLE_DEVICES"]
+        return list(VISIBLE.variables)
 
     @override
     def get_compile_backend(self) -> str:

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, runtime_evidence
+from accel_core.vendor import Confirmation, Evidence, VisibleDevices, runtime_evidence
 
 #: Tested releases of torch_sdaa; earlier ones are for torch 2.4.
 TORCH_SDAA = ">=3.0,<4"
+#: Its documents give numbers only.
+VISIBLE = VisibleDevices(("SDAA_VISIBLE_DEVICES",))
 DEVICE_FILES = ("dev/tcaicard[0-9]*",)
 
 
@@ -21,4 +23,4 @@ def confirm() -> Confirmation:
     import torch_sdaa
 
     count = int(torch_sdaa.sdaa.device_count()) if torch_sdaa.sdaa.is_available() else 0
-    return Confirmation(count, f"torch.sdaa counts {count}")
+    return Confirmation(count, f"torch.sdaa counts {count}{VISIBLE.remark(count)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import DOCUMENTATION
+from accel_core.vendor import VisibleDevices
 from accel_sim import settings
 from accel_sim.errors import InvalidSetting, UnknownDevice
 
@@ -29,8 +30,8 @@ class SimVendor:
     entry_point:   what `import torch` calls, in the group torch.backends.
     collectives:   its backend of torch.distributed.
     device_name:   what it calls its hardware.
-    visible:       the variable that restricts the devices; ascending: its ids must ascend; own_order: devices
-                   keep the machine's order, whatever the variable's; uuids: it takes names of devices, too.
+    visible:       how it reads the variable that restricts the devices; own_order: devices keep the machine's order,
+                   whatever the variable's; uuid: the name of a device in it, {} is its number.
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
@@ -53,10 +54,9 @@ class SimVendor:
     packages: tuple[str, ...] = ()
     distribution: tuple[str, str] = ("", "")
     entry_point: tuple[str, str] = ("", "")
-    visible: tuple[str, ...] = ()
-    ascending: bool = False
+    visible: VisibleDevices = field(default_factory=lambda: VisibleDevices(()))
     own_order: bool = False
-    uuids: bool = False
+    uuid: str = ""
     device_nodes: tuple[str, ...] = ()
     generators: int = 0
     max_devices: int = 64
@@ -78,7 +78,11 @@ VENDORS = (
     SimVendor(
         "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
         packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
-        visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
+        visible=VisibleDevices(
+            ("ASCEND_RT_VISIBLE_DEVICES",), number=r"(\d+)(?P<rest>.*)", exclusive=True, ascending=True,
+            container="ASCEND_VISIBLE_DEVICES",
+        ),
+        device_nodes=("dev/davinci{}",),
         padding=32,  # NPUCachingAllocator.cpp of torch_npu
         fails_once=True,  # NPUQueue.cpp of torch_npu
         counts_random=True,
@@ -92,29 +96,37 @@ VENDORS = (
     SimVendor(
         "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,
         packages=("torch_mlu",), distribution=("torch_mlu", "1.25.0"),
-        visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        visible=VisibleDevices(
+            ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), name=r"[0-9a-fA-F]{8}-",
+            exclusive=True, container="CAMBRICON_VISIBLE_DEVICES",
+        ),
+        uuid="{:08x}-2154-0000-0000-000000000000", device_nodes=("dev/cambricon_dev{}",),
         counts_random=True,  # MLUGeneratorImpl of torch_mlu
-        device_nodes=("dev/cambricon_dev{}",),
         properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
                     "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
     ),
     SimVendor(
         "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
-        packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
-        device_nodes=("dev/tcaicard{}",),
+        packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"),
+        visible=VisibleDevices(("SDAA_VISIBLE_DEVICES",)), device_nodes=("dev/tcaicard{}",),
         properties={"major": 3, "minor": 0, "multi_processor_count": 32},
     ),
     SimVendor(
         "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
         packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
-        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
+        visible=VisibleDevices(("HABANA_VISIBLE_MODULES",), container="HABANA_VISIBLE_DEVICES"),
+        device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
         arena=True, orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
-        visible=("ZE_AFFINITY_MASK",), own_order=True, counts_random=True, device_nodes=("dev/dri/renderD{}",),
+        visible=VisibleDevices(
+            ("ZE_AFFINITY_MASK",), number=r"\s*([+-]?\d+)(?![\d.])", name=r"\d+(\.\d+)+$", skips=True,
+            unset_if_empty=True, later=("ONEAPI_DEVICE_SELECTOR",),
+        ),
+        own_order=True, counts_random=True, device_nodes=("dev/dri/renderD{}",),
         torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
@@ -125,8 +137,12 @@ VENDORS = (
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
-        visible=("CUDA_VISIBLE_DEVICES",), uuids=True, counts_random=True, device_nodes=("dev/nvidia{}",),
-        torch_build={"cuda": "12.8"},
+        visible=VisibleDevices(
+            ("CUDA_VISIBLE_DEVICES",), number=r"\s*([+-]?\d+)", name="(GPU|MIG)-", exclusive=True,
+            container="NVIDIA_VISIBLE_DEVICES",
+        ),
+        uuid="GPU-{:08x}-0000-4000-8000-000000000000", device_nodes=("dev/nvidia{}",),
+        counts_random=True, torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
@@ -176,7 +192,10 @@ def _all() -> tuple[SimVendor, ...]:
 def _read(path: Path) -> SimVendor:
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return SimVendor(**_DESCRIBED | {name: _frozen(value) for name, value in fields.items()})
+        visible = VisibleDevices(tuple(fields.pop("visible", ())))
+        return SimVendor(
+            **_DESCRIBED | {name: _frozen(value) for name, value in fields.items()}, visible=visible
+        )
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InvalidSetting(
             what="a simulated device cannot be made from its description",
@@ -191,27 +210,10 @@ def _frozen(value: Any) -> Any:
 
 
 def visible_devices(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the machine's numbers of the visible devices; the first of the vendor's variables that is set decides."""
-    for variable in vendor.visible:
-        if variable in environment:
-            found = _visible(environment[variable], present, vendor)
-            return tuple(sorted(found) if vendor.own_order else found)
-    return tuple(range(present))
-
-
-def uuid(number: int) -> str:
-    """Return the name of a device of the machine, where the vendor's variable takes names."""
-    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
-
-
-def _visible(text: str, present: int, vendor: SimVendor) -> list[int]:
-    """Return the ids before the first that is unknown, repeats, or (Ascend) does not ascend."""
-    names = {uuid(number): number for number in range(present)} if vendor.uuids else {}
-    seen: list[int] = []
-    for part in text.split(","):
-        item = part.strip()
-        number = int(item) if item.isdigit() else names.get(item, present)
-        if number >= present or number in seen or (vendor.ascending and seen and number <= seen[-1]):
-            break
-        seen.append(number)
-    return seen
+    """Return the machine's numbers of the visible devices."""
+    variable = vendor.visible.decides(environment)
+    if not variable:
+        return tuple(range(present))
+    names = {vendor.uuid.format(number): number for number in range(present)} if vendor.uuid else {}
+    found = [int(number) for number in vendor.visible.read(environment[variable], present, names).values()]
+    return tuple(sorted(found) if vendor.own_order else found)

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import torch
 from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
+from accel_core.errors import InvalidEnvironment
 from accel_ops import pinned_memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
@@ -34,7 +36,13 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     def __init__(self) -> None:
         traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
-        super().__init__("xpu", collectives=collectives.choose().backend, ops=TABLE, traits=traits)
+        super().__init__(
+            "xpu",
+            collectives=collectives.choose().backend,
+            ops=TABLE,
+            traits=traits,
+            visible=hardware.AFFINITY,
+        )
         self._pinned_for = self._pin_arguments()
 
     @override
@@ -81,3 +89,20 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     @override
     def visible_devices_envs(self) -> list[str]:
         return [hardware.VISIBLE]
+
+    @override
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        """Set the mask. With SYCL's selector, whose numbers would count among those of the mask, leave all visible."""
+        ids = [str(index) for index in local_accelerator_ids]
+        selector = next((name for name in hardware.AFFINITY.later if current_env.get(name)), "")
+        if not selector:
+            current_env[hardware.VISIBLE] = ",".join(ids)
+        elif hardware.VISIBLE in current_env or ids != [str(index) for index in range(len(ids))]:
+            raise InvalidEnvironment(
+                what=f"{hardware.VISIBLE} cannot be set for a rank",
+                found=f"devices {', '.join(ids)}, and {selector}={current_env[selector]}",
+                expected=f"one of the two variables, or the first devices that {selector} leaves",
+                do=f"unset {selector}, and name the devices in {hardware.VISIBLE}",
+            )

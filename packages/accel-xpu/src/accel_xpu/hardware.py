@@ -8,9 +8,18 @@ import os
 import sys
 from typing import NamedTuple
 
-from accel_core.vendor import found_devices
+from accel_core.vendor import VisibleDevices, found_devices
 
 VISIBLE = "ZE_AFFINITY_MASK"
+#: Devices keep the machine's order. SYCL's selector counts among those that the mask leaves.
+AFFINITY = VisibleDevices(
+    (VISIBLE,),
+    number=r"\s*([+-]?\d+)(?![\d.])",
+    name=r"\d+(\.\d+)+$",
+    skips=True,
+    unset_if_empty=True,
+    later=("ONEAPI_DEVICE_SELECTOR",),
+)
 #: Render nodes, and the device file of the Windows Subsystem for Linux.
 _NODES = ("dev/dri/renderD*", "dev/dxg")
 _INTEL = "0x8086"
@@ -35,7 +44,7 @@ def presence() -> Presence:
     return Presence(*found_devices(_NODES, _INTEL))
 
 
-def mask() -> str:
-    """Return the mask as part of a reason; empty if it is not set."""
+def mask(count: int) -> str:
+    """Return the mask and what of it is not used, as the end of a reason; empty if it is not set."""
     value = os.environ.get(VISIBLE)
-    return f" with {VISIBLE}={value}" if value else ""
+    return (f" with {VISIBLE}={value}" if value else "") + AFFINITY.remark(count)

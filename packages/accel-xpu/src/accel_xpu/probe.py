@@ -34,4 +34,4 @@ def counted(through: str) -> Confirmation:
     import torch
 
     count = torch.xpu.device_count() if torch.xpu.is_available() else 0
-    return Confirmation(count, f"{through} counts {count}{hardware.mask()}")
+    return Confirmation(count, f"{through} counts {count}{hardware.mask(count)}")

@@ -23,7 +23,7 @@ from accel_core import env
 from accel_core.errors import DOCUMENTATION, InvalidEnvironment, InvalidZenFlow, UnloadableCheckpoint
 from accel_core.launchers import OPEN_MPI
 from accel_core.upstream import contract
-from accel_core.vendor import Feature
+from accel_core.vendor import Feature, VisibleDevices, visible
 
 if TYPE_CHECKING:
     import torch
@@ -233,6 +233,16 @@ def patch_runner(module: Any, current: Callable[[], Any]) -> None:
         module.parse_inclusion_exclusion = mask.active
 
 
+def _devices_of(rule: VisibleDevices | None, accelerator: Any, value: str) -> list[str]:
+    """Return the items of the variable that the runtime uses, and warn of the others."""
+    if rule is None:
+        return [item.strip() for item in value.split(",") if item.strip()]
+    count = accelerator.device_count()
+    for remark in rule.remarks(count):
+        _log.warning("%s", remark)
+    return rule.used(value, count)
+
+
 class _Mask:
     """The items of the variable, taken from the runner, which would read them differently."""
 
@@ -246,14 +256,18 @@ class _Mask:
         args = self._parse(*given, **named)
         accelerator = self._current()
         self._name = accelerator.visible_devices_envs()[0]
-        items = [item.strip() for item in os.environ.get(self._name, "").split(",") if item.strip()]
+        value, rule = os.environ.get(self._name, ""), visible.of(accelerator)
         # hpu and mps have a variable for DeepSpeed's sake only, which restricts nothing.
         unread = Feature.INDEXED_DEVICES in getattr(accelerator, "traits", {})
-        if not items or unread or args.num_nodes > 1 or os.path.isfile(args.hostfile):
+        if not value.strip() or unread or args.num_nodes > 1 or os.path.isfile(args.hostfile):
             return args
         if args.num_gpus >= 0 and (args.include or args.exclude):
             return args  # the runner refuses both together
-        self._items, self._ranks = items, args.num_gpus
+        if later := next((name for name in getattr(rule, "later", ()) if os.environ.get(name)), ""):
+            raise self._refused(f"{later}={os.environ[later]}", "one of the two variables")
+        self._items, self._ranks = _devices_of(rule, accelerator, value), args.num_gpus
+        if not self._items:
+            raise self._refused("no device of this machine", "at least one")
         args.num_gpus = args.num_nodes = -1
         del os.environ[self._name]
         return args
@@ -281,7 +295,7 @@ class _Mask:
     def _refused(self, found: str, expected: str) -> InvalidEnvironment:
         return InvalidEnvironment(
             what=f"ranks cannot be started on devices outside of {self._name}",
-            found=f"{found}, with {self._name}={','.join(self._items)}",
+            found=f"{found}, with {self._name}={','.join(self._items) or os.environ.get(self._name)}",
             expected=expected,
             do=f"name some of these devices, or unset {self._name} if this job may use others",
         )

@@ -44,6 +44,7 @@ from accel_core.vendor.numa import (
     text_of,
     usable_nodes,
 )
+from accel_core.vendor.visible import VisibleDevices
 
 __all__ = [
     "JOB_SECRET",
@@ -63,6 +64,7 @@ __all__ = [
     "Traits",
     "Variable",
     "Vendor",
+    "VisibleDevices",
     "deepspeed_folder",
     "device_files",
     "distribution_version",
