@@ -9,8 +9,8 @@ overrides only the methods for which its module differs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import ModuleType
 from typing import Any, Protocol, cast
@@ -114,6 +114,26 @@ def _typed(dtype: torch.dtype) -> property:
     return property(lambda accelerator: accelerator.tensor_constructor(dtype))
 
 
+def _keep_random_states(module: Any, accelerator: TorchDeviceAccelerator) -> None:
+    """Add the names by which torch.utils.checkpoint restores a random state to a `torch.<type>` that lacks them.
+
+    Without `_initialized` it leaves the device's state alone, and dropout draws another mask in the recomputation.
+    """
+    if hasattr(module, "get_rng_state"):  # torch.cpu has none: its state is always restored
+        module._initialized = getattr(module, "_initialized", True)
+        module.device = getattr(module, "device", partial(_current_device, accelerator))
+
+
+@contextmanager
+def _current_device(accelerator: TorchDeviceAccelerator, index: int) -> Iterator[None]:
+    former = accelerator.current_device()
+    accelerator.set_device(index)
+    try:
+        yield
+    finally:
+        accelerator.set_device(former)
+
+
 class TorchDeviceAccelerator(DeepSpeedAccelerator):
     """An accelerator that is implemented with a torch device module.
 
@@ -147,6 +167,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
         self._is_own = _IsOfType(name)
         self.visible = visible
+        _keep_random_states(getattr(torch, name, None), self)
 
     # ------------------------------------------------------------------------------------- device
 

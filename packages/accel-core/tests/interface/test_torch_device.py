@@ -108,6 +108,20 @@ def test_device_index_of_none_changes_nothing(toy: TorchDeviceAccelerator) -> No
     assert toy.current_device() == 1
 
 
+@pytest.mark.parametrize("own", [{}, {"_initialized": False, "device": torch.device}], ids=["bare", "whole"])
+def test_module_gets_names_of_torch_checkpoint(monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
+    module = SimpleNamespace(get_rng_state=torch.get_rng_state, **own)
+    monkeypatch.setattr(torch, "meta", module, raising=False)
+    toy = Toy()
+    assert module._initialized == own.get("_initialized", True)
+    if own:
+        assert module.device is torch.device
+        return
+    with module.device(1):
+        assert toy.current_device() == 1
+    assert toy.current_device() == 0
+
+
 # --- whole pages of pinned memory, which an allocator gives that begins in the middle of one; simulated ones do not
 
 

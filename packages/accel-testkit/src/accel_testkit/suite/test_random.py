@@ -7,9 +7,12 @@ from __future__ import annotations
 import random as python_random
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import Holds, expect, expect_equal
@@ -139,6 +142,37 @@ def _host_states(accelerator: DeepSpeedAccelerator) -> dict[str, object]:
     if accelerator.device_name() != "cpu":
         states["torch"] = torch.get_rng_state().tolist()
     return states
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "non-reentrant"])
+@pytest.mark.parametrize("package", ["torch", "deepspeed"])
+def test_recomputation_draws_the_same_numbers(
+    accelerator: DeepSpeedAccelerator, upstream: Any, package: str, reentrant: bool
+) -> None:
+    """Activation checkpointing repeats the numbers of the forward pass, and then goes on with later ones."""
+    drawn: list[torch.Tensor] = []
+
+    def block(rows: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.rand_like(rows))
+        return rows * drawn[-1]
+
+    checkpointing = upstream.checkpointing
+    ways = {
+        "torch": partial(torch.utils.checkpoint.checkpoint, use_reentrant=reentrant),
+        "deepspeed": checkpointing.checkpoint if reentrant else checkpointing.non_reentrant_checkpoint,
+    }
+    rows, holds = torch.ones(5, device=accelerator.device(), requires_grad=True), Holds()
+    accelerator.manual_seed(31)
+    result = ways[package](block, rows)
+    torch.rand(3, device=accelerator.device())  # the forward pass goes on
+    state = accelerator.get_rng_state()
+    result.sum().backward()
+    holds.same("the numbers of the recomputation", drawn[-1], drawn[0])
+    holds.same("the gradient", rows.grad, drawn[0])
+    holds.same("the state after the backward pass", accelerator.get_rng_state(), state)
+    holds[f"the block runs twice, not {len(drawn)} times"] = len(drawn) == 2
+    do = "let the torch module of the device have `_initialized`, `device(i)`, `get_rng_state` and `set_rng_state`"
+    holds.expect("activation checkpointing with random numbers", do)
 
 
 @two_devices

@@ -296,6 +296,9 @@ table(
      "device_index.state_is_restored_on_one_device random.seeding_the_device_leaves_the_host_alone "
      "random.state_that_was_read_stays",
      "get_rng_state", lambda self, device_index=None: Good.get_rng_state(self, device_index).tolist()),
+    ("ReadingTheStateDraws", "random.recomputation_draws_the_same_numbers",
+     "get_rng_state", lambda self, device_index=None: (
+         Good.get_rng_state(self, device_index), torch.rand(1))[0]),
     ("StateIsNotRestored",
      "random.restored_state_repeats_the_numbers device_index.state_is_restored_on_one_device",
      "set_rng_state", lambda self, new_state, device_index=None: None),
