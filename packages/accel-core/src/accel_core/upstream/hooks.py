@@ -180,6 +180,7 @@ def _patch_builders(current: CurrentAccelerator) -> None:
 _PATCHES: dict[str, Callable[[ModuleType, CurrentAccelerator], None]] = {
     "deepspeed.runtime.engine": patch_deepspeed,
     "deepspeed.launcher.runner": lambda module, current: patches.patch_runner(module, current.get),
+    "deepspeed.runtime.torch_autocast": lambda module, current: patches.patch_autocast(module, current.get),
     "deepspeed.inference.v2.modules.implementations": (
         lambda module, current: patches.patch_inference(module, current.get)
     ),

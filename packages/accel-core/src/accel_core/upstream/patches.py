@@ -214,6 +214,27 @@ class _WithNamedDevice:
         return getattr(self._accel, name)
 
 
+# ------------------------------------------------------------------------------------------- autocast
+
+
+def patch_autocast(module: Any, current: Callable[[], Any]) -> None:
+    """Let `deepspeed.runtime.torch_autocast`, which has just been imported, read the autocast state of the device."""
+    module.torch = _WithDeviceAutocast(module.torch, current)
+
+
+class _WithDeviceAutocast:
+    """torch with an `is_autocast_enabled()` of the accelerator's type: torch's own is CUDA's."""
+
+    def __init__(self, torch: Any, current: Callable[[], Any]) -> None:
+        self._torch, self._current = torch, current
+
+    def is_autocast_enabled(self) -> bool:
+        return bool(self._torch.is_autocast_enabled(self._current().device_name()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+
 # ---------------------------------------------------------------------------- the `deepspeed` command
 
 _HOST = "localhost"
