@@ -114,14 +114,18 @@ def _typed(dtype: torch.dtype) -> property:
     return property(lambda accelerator: accelerator.tensor_constructor(dtype))
 
 
-def _keep_random_states(module: Any, accelerator: TorchDeviceAccelerator) -> None:
-    """Add the names by which torch.utils.checkpoint restores a random state to a `torch.<type>` that lacks them.
+def _complete(module: Any, accelerator: TorchDeviceAccelerator) -> None:
+    """Add names to a `torch.<type>` that torch's own Python code reads without a check.
 
-    Without `_initialized` it leaves the device's state alone, and dropout draws another mask in the recomputation.
+    Without `_initialized`, torch.utils.checkpoint does not restore the device's random state, and dropout draws another
+    mask in the recomputation. DeviceMesh calls `is_initialized()`.
     """
-    if hasattr(module, "get_rng_state"):  # torch.cpu has none: its state is always restored
-        module._initialized = getattr(module, "_initialized", True)
-        module.device = getattr(module, "device", partial(_current_device, accelerator))
+    if not hasattr(module, "get_rng_state"):
+        return  # torch.cpu: its random state is always restored
+    current = partial(_current_device, accelerator)
+    for name, value in {"_initialized": True, "is_initialized": lambda: True, "device": current}.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
 
 
 @contextmanager
@@ -167,7 +171,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
         self._is_own = _IsOfType(name)
         self.visible = visible
-        _keep_random_states(getattr(torch, name, None), self)
+        _complete(getattr(torch, name, None), self)
 
     # ------------------------------------------------------------------------------------- device
 

@@ -109,11 +109,12 @@ def test_device_index_of_none_changes_nothing(toy: TorchDeviceAccelerator) -> No
 
 
 @pytest.mark.parametrize("own", [{}, {"_initialized": False, "device": torch.device}], ids=["bare", "whole"])
-def test_module_gets_names_of_torch_checkpoint(monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
+def test_module_gets_missing_names(monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
     module = SimpleNamespace(get_rng_state=torch.get_rng_state, **own)
     monkeypatch.setattr(torch, "meta", module, raising=False)
     toy = Toy()
     assert module._initialized == own.get("_initialized", True)
+    assert module.is_initialized()
     if own:
         assert module.device is torch.device
         return

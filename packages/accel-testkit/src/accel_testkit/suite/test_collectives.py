@@ -30,6 +30,7 @@ _OUTCOMES: dict[str, list[Any]] = {
     "all_to_all_single": [[1.0, 10.0], [2.0, 20.0]],
     "send_and_receive": [[10.0, 20.0], [10.0, 20.0]],
     "all_gather_object": [["rank 0", "rank 1"]] * 2,
+    "all_reduce of a device mesh": [[11.0, 22.0]] * 2,
 }
 #: The same of the calls of DeepSpeed's class for the backend ccl.
 _OF_CCL: dict[str, list[list[float]]] = {

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 Operation = Callable[[torch.Tensor], Any]
 #: Guards against a hang, in seconds.
@@ -96,6 +97,11 @@ def _all_gather_object(tensor: torch.Tensor) -> list[Any]:
     return texts
 
 
+def _all_reduce_of_mesh(tensor: torch.Tensor) -> torch.Tensor:
+    mesh = init_device_mesh(tensor.device.type, (1, 2), mesh_dim_names=("sequence", "data"))
+    return _in_place(dist.all_reduce, tensor, group=mesh.get_group("data"))
+
+
 OPERATIONS: dict[str, Operation] = {
     "all_reduce_max": lambda tensor: _in_place(dist.all_reduce, tensor, op=dist.ReduceOp.MAX),
     "asynchronous_all_reduce": lambda tensor: _in_place(dist.all_reduce, tensor, async_op=True),
@@ -105,6 +111,7 @@ OPERATIONS: dict[str, Operation] = {
     "all_to_all_single": lambda tensor: _into(dist.all_to_all_single, 2, tensor),
     "send_and_receive": lambda tensor: _from_rank_1(lambda mine: dist.recv(mine, src=1), tensor),
     "all_gather_object": _all_gather_object,
+    "all_reduce of a device mesh": _all_reduce_of_mesh,
 }
 
 
