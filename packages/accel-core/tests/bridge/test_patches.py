@@ -68,20 +68,22 @@ def test_deepspeed_constructs_its_optimizer_without_py_cpuinfo_s_process(childre
     assert children.run(_CONSTRUCT.format(first=first), DS_ACCELERATOR="cpu").report == [False, True]
 
 
-_AUTOCAST = """
+_NAMES_CUDA = """
     import json, types, deepspeed, torch
+    from deepspeed.nvme import torch_io
     from deepspeed.runtime import torch_autocast
     torch_autocast._WARNED_NESTED_AUTOCAST = True
     engine = types.SimpleNamespace(torch_autocast_enabled=lambda: False)
     with torch.autocast("cpu"), torch_autocast.autocast_if_enabled(engine):
         inside = torch.is_autocast_enabled("cpu")
-    print(json.dumps([inside, torch_autocast.torch.Tensor is torch.Tensor]))
+    made = torch_io.torch.randint(high=128, size=(1,), device="cuda:0")
+    print(json.dumps([inside, made.device.type, torch_io.torch.Tensor is torch.Tensor]))
 """
 
 
 @pytest.mark.upstream
-def test_engine_sees_autocast_of_its_device(children: Any) -> None:
-    assert children.run(_AUTOCAST, DS_ACCELERATOR="cpu").report == [False, True]
+def test_modules_that_name_cuda_use_the_accelerator(children: Any) -> None:
+    assert children.run(_NAMES_CUDA, DS_ACCELERATOR="cpu").report == [False, "cpu", True]
 
 
 @pytest.mark.parametrize(

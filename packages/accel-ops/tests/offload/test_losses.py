@@ -145,6 +145,14 @@ def test_the_update_interval_auto_does_not_divide_losses_by_zero(native: Any, tm
     assert losses == unscaled
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_zenflow_trains_at_zero_3(native: Any, tmp_path: Path, overlap: bool) -> None:
+    code = f"import offload; offload.zenflow_alone({str(tmp_path / 'store')!r}, stage=3, dtype='fp32', "
+    losses = native.run(f"{code}overlap={overlap})", **_ONE_RANK).report
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < losses[0]
+
+
 @pytest.mark.parametrize(
     ("options", "found"), [({"eps": 1e-8}, "eps=1e-08"), ({"loss_scale": 0}, "a dynamic loss scale")]
 )

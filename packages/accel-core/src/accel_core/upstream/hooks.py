@@ -180,10 +180,10 @@ def _patch_builders(current: CurrentAccelerator) -> None:
 _PATCHES: dict[str, Callable[[ModuleType, CurrentAccelerator], None]] = {
     "deepspeed.runtime.engine": patch_deepspeed,
     "deepspeed.launcher.runner": lambda module, current: patches.patch_runner(module, current.get),
-    "deepspeed.runtime.torch_autocast": lambda module, current: patches.patch_autocast(module, current.get),
     "deepspeed.inference.v2.modules.implementations": (
         lambda module, current: patches.patch_inference(module, current.get)
     ),
+    **dict.fromkeys(patches.CUDA_ONLY, lambda module, current: patches.patch_torch(module, current.get)),
 }
 
 

@@ -214,16 +214,24 @@ class _WithNamedDevice:
         return getattr(self._accel, name)
 
 
-# ------------------------------------------------------------------------------------------- autocast
+# ------------------------------------------------------------------------- CUDA that is any accelerator
+
+#: Modules that pass "cuda" to torch where they mean the accelerator, or no device type, which then is CUDA's.
+CUDA_ONLY = (
+    "deepspeed.nvme.torch_fastio_engine",
+    "deepspeed.nvme.torch_io",
+    "deepspeed.runtime.torch_autocast",
+    "deepspeed.runtime.zenflow.engine_stage3",
+)
 
 
-def patch_autocast(module: Any, current: Callable[[], Any]) -> None:
-    """Let `deepspeed.runtime.torch_autocast`, which has just been imported, read the autocast state of the device."""
-    module.torch = _WithDeviceAutocast(module.torch, current)
+def patch_torch(module: Any, current: Callable[[], Any]) -> None:
+    """Let one of `CUDA_ONLY`, which has just been imported, use the accelerator's device type."""
+    module.torch = _TorchOfAccelerator(module.torch, current)
 
 
-class _WithDeviceAutocast:
-    """torch with an `is_autocast_enabled()` of the accelerator's type: torch's own is CUDA's."""
+class _TorchOfAccelerator:
+    """torch, with the functions of which these modules mean another device type."""
 
     def __init__(self, torch: Any, current: Callable[[], Any]) -> None:
         self._torch, self._current = torch, current
@@ -232,7 +240,13 @@ class _WithDeviceAutocast:
         return bool(self._torch.is_autocast_enabled(self._current().device_name()))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._torch, name)
+        value = getattr(self._torch, name)
+        return functools.partial(self._made, value) if name in ("randint", "tensor", "zeros") else value
+
+    def _made(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if isinstance(device := kwargs.get("device"), str):
+            kwargs["device"] = device.replace("cuda", self._current().device_name(), 1)
+        return function(*args, **kwargs)
 
 
 # ---------------------------------------------------------------------------- the `deepspeed` command

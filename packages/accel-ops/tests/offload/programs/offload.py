@@ -234,6 +234,12 @@ def zenflow_losses(case: dict[str, Any], **backward: Any) -> list[float]:
     return losses
 
 
+def zenflow_alone(store: str, **case: Any) -> None:
+    """Print the losses of a case with its own optimizer process."""
+    init(store)
+    report(zenflow_losses(case))
+
+
 def intervals(store: str, **case: Any) -> None:
     """Print the losses with the update interval "auto", and those with the caller's word that it scales the loss."""
     init(store)
