@@ -21,7 +21,7 @@ from rich.text import Text
 import accel_sim
 from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.vendor import INTERFACE_VERSION, deepspeed_folder
-from ci import command_help, evidence, feature_matrix, limits, pictures, versions, workspace
+from ci import command_help, device_calls, evidence, feature_matrix, limits, pictures, versions, workspace
 from ci.evidence import NOT_RUN, Cell
 from ci.feature_matrix import Results
 from ci.printed import first_difference, same
@@ -288,6 +288,29 @@ def test_each_test_that_the_matrix_names_exists_and_each_word_has_a_meaning() ->
     for shown in workspace.read_toml(ROOT / evidence.TESTS)["shown"]:
         assert (ROOT / shown["by"]).is_file(), shown["by"]
         assert set(shown["on"].values()) <= evidence.WORDS.keys()
+
+
+@pytest.mark.upstream
+def test_each_call_with_a_device_has_a_decision() -> None:
+    if metadata.version("deepspeed") != "0.19.8":
+        pytest.skip("the decisions are on deepspeed 0.19.8")
+    problems, rows = device_calls.decided(device_calls.sources())
+    assert problems == []
+    assert device_calls.page(rows) == device_calls.PAGE.read_text(encoding="utf-8")
+
+
+def test_call_without_a_decision_is_reported(tmp_path: Path) -> None:
+    source = (
+        "def f(x):\n    y = x.cuda()\n    return torch.random.fork_rng(), torch.randn(2, pin_memory=True)\n"
+    )
+    (tmp_path / "new.py").write_text(source)
+    found = device_calls.calls(tmp_path)
+    texts = {"x.cuda()", "torch.random.fork_rng", "torch.randn(pin_memory=…)"}
+    assert {(call.function, call.text) for call in found} == {("f", text) for text in texts}
+    problems, _ = device_calls.decided({"new": found})
+    assert [text for text in problems if text.startswith("no decision")] == [
+        f"no decision: new: new.py:f: {call.text}" for call in found
+    ]
 
 
 def test_the_page_has_every_option_of_every_command_and_no_other() -> None:
