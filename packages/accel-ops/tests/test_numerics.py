@@ -185,6 +185,22 @@ def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_
 
 
 @pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize(
+    ("kernel", "decoupled"), [("adam", True), ("adam", False), ("adam_rollback", False), ("adagrad", None)]
+)
+def test_absent_decay_ignores_infinite_parameters(kernel: str, decoupled: bool | None) -> None:
+    options = {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.1 if decoupled else 0.0, "grad_factor": 1.0}
+    if decoupled is not None:
+        options |= {"beta1": 0.9, "beta2": 0.99, "step": 3, "bias_correction": True, "decoupled": decoupled}
+    params, grads = torch.tensor([-math.inf, 1.0]), torch.full((2,), 0.25)
+    states = [torch.full((2,), 0.5) for _ in range(STATES[kernel])]
+    call(Case(kernel, options, [params], [grads], [[state] for state in states], None))
+    assert params[0] == -math.inf
+    for state in states:
+        assert state[0] == state[1]
+
+
+@pytest.mark.usefixtures("with_and_without_library")
 def test_lion_leaves_a_parameter_without_gradient_and_fused_lion_grows_it_as_deepspeeds_kernel_does() -> None:
     grads, momenta = torch.zeros(5), torch.zeros(5)
     for host in (FusedLionBuilder().load(), fused_optimizers):

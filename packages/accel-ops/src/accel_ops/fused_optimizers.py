@@ -162,7 +162,9 @@ def lamb(
     m.lerp_(g, 1 - beta1)
     v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
     denominator = (v + epsilon).sqrt_() if eps_mode == 0 else v.sqrt().add_(epsilon)
-    update = (m / denominator).add_(p, alpha=weight_decay)
+    update = m / denominator
+    if weight_decay:
+        update.add_(p, alpha=weight_decay)
     p_norm, update_norm = torch._foreach_norm([p, update])
     ratio = (p_norm / update_norm).clamp(min_coeff, max_coeff)
     ratio = torch.where((p_norm == 0) | (update_norm == 0), torch.ones_like(ratio), ratio)

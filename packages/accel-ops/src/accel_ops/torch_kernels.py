@@ -40,7 +40,7 @@ def adam_rollback(roles: Roles, o: AdamOptions) -> None:
     ):
         p, m, v = wide([param, exp_avg, exp_avg_sq])
         p.add_(o.lr / correction1 * (m / ((v / correction2).sqrt() + o.eps))).div_(keep)
-        g = grad.float() if o.decoupled else grad.float() + o.weight_decay * p
+        g = grad.float() + o.weight_decay * p if o.weight_decay and not o.decoupled else grad.float()
         m.sub_((1 - o.beta1) * g).div_(o.beta1)
         v.sub_((1 - o.beta2) * g * g).div_(o.beta2).clamp_(min=0)
         copy_back([param, exp_avg, exp_avg_sq], [p, m, v])

@@ -30,7 +30,8 @@ struct Adam {
   float grad_factor;       // multiplies the gradient first
 
   ACCEL_BOTH void operator()(float& p, float g, float& m, float& v) const {
-    g = g * grad_factor + coupled_decay * p;
+    g *= grad_factor;
+    if (coupled_decay != 0.0f) g += coupled_decay * p;  // 0 times an infinite parameter is NaN
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * (g * g);
     p = keep * p - step_size * (m / (sqrtf(v) * root_correction + eps));
@@ -44,7 +45,8 @@ struct AdamRollback {
   ACCEL_BOTH void operator()(float& p, float g, float& m, float& v) const {
     const float moved = step.step_size * (m / (sqrtf(v) * step.root_correction + step.eps));
     p = (p + moved) / step.keep;
-    g = g * step.grad_factor + step.coupled_decay * p;
+    g *= step.grad_factor;
+    if (step.coupled_decay != 0.0f) g += step.coupled_decay * p;
     m = (m - step.rest1 * g) / step.beta1;
     const float before = (v - step.rest2 * (g * g)) / step.beta2;
     v = before < 0.0f ? 0.0f : before;  // rounding may give a negative square
@@ -56,7 +58,8 @@ struct Adagrad {
   float lr, eps, decay, grad_factor;
 
   ACCEL_BOTH void operator()(float& p, float g, float& v) const {
-    g = g * grad_factor + decay * p;
+    g *= grad_factor;
+    if (decay != 0.0f) g += decay * p;
     v = v + g * g;
     p = p - lr * (g / (sqrtf(v) + eps));
   }
