@@ -314,9 +314,9 @@ class EvoformerFunctions(OpFunctions):
         lse[:, :, length:] = math.inf
         for rows in problem.slices():
             scores = problem.scores(rows)
-            sums = scores.logsumexp(-1)
-            divisors[rows] = sums
-            out[rows] = (scores.sub_(sums.unsqueeze(-1)).exp_() @ problem.wide(v, rows)).to(o.dtype)
+            divisors[rows] = scores.logsumexp(-1)
+            # Not exp(scores - divisor): of a row of biases of -1e9, the rounded divisor lacks the logarithm.
+            out[rows] = (scores.softmax(-1) @ problem.wide(v, rows)).to(o.dtype)
 
     def attention_bwd(
         self,
@@ -342,7 +342,7 @@ class EvoformerFunctions(OpFunctions):
         length = q.shape[-3]
         for rows in problem.slices():
             grad = problem.wide(go, rows)
-            weights = problem.scores(rows).sub_(lse[rows, :, :length].unsqueeze(-1)).exp_()
+            weights = problem.scores(rows).softmax(-1)
             problem.heads_first(gv)[rows] = (weights.mT @ grad).to(gv.dtype)
             sums = (grad * problem.wide(o, rows)).sum(-1)
             delta[rows, :, :length] = sums
