@@ -124,7 +124,7 @@ class CoreFunctions(OpFunctions):
         epsilon: float,
     ) -> None:
         """output = layer norm of x + y; output may be x or y."""
-        output.copy_(layer_normed(x + y, gamma, beta, epsilon))
+        output.copy_(layer_normed(x.float() + y, gamma, beta, epsilon))
 
     def bias_activation(self, activation: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
         """Add the bias and apply the activation `kind`, in place."""
@@ -140,30 +140,54 @@ class CoreFunctions(OpFunctions):
         output.copy_(activated(gate, _GATES[kind]) * value)
 
 
-def blocked(
-    mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor, *, causal: bool, window: int
-) -> torch.Tensor | None:
-    """Return a bool mask, True where attention is masked: (batch or 1, 1, queries or 1, keys); None if nowhere.
+#: Additive masks hide a key from here on. DeepSpeed's own value is -10000, in bfloat16 -9984.
+_HIDES = -9000.0
 
-    mask:   the model's mask: additive (values below 0 are masked), or bool (False is masked); 2-D is
-            (batch, keys). DeepSpeed passes a 1-D tensor, on any device, for no mask.
+
+def split_mask(mask: torch.Tensor, count: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return which of `count` keys a model's mask hides, and what it adds to the scores; (batch or 1, heads or 1, …).
+
+    mask: additive, or of bool or integers, where False and 0 hide a key; (batch, keys), (batch, queries, keys) or four
+    dimensions. DeepSpeed passes a 1-D tensor, on any device, for no mask. Keys behind its end are hidden.
+    """
+    if mask.dim() < 2:
+        return None, None
+    if mask.dim() < 4:
+        mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
+    mask = mask[..., :count]
+    adds = mask.is_floating_point()
+    hidden = mask <= _HIDES if adds else mask == 0
+    bias = mask.masked_fill(hidden, 0.0) if adds else None
+    missing = count - mask.shape[-1]
+    if missing:
+        hidden = functional.pad(hidden, (0, missing), value=True)
+        bias = None if bias is None else functional.pad(bias, (0, missing))
+    return hidden, bias
+
+
+def blocked(
+    hidden: torch.Tensor | None, query: torch.Tensor, keys: torch.Tensor, *, causal: bool, window: int
+) -> torch.Tensor | None:
+    """Return a bool mask of hidden keys, (batch or 1, heads or 1, queries or 1, keys); None if none is hidden.
+
+    hidden: what the model's mask hides. It is ignored for queries to which it leaves no key.
     query, keys: (batch, tokens, …); only the number of tokens is used. The queries are the last tokens.
     causal: mask the keys after each query.
     window: number of keys that a query attends to at most, including itself; 0 for all.
     """
     queries, count = query.shape[1], keys.shape[1]
-    found = None
-    if mask.dim() > 1:
-        found = ~mask if mask.dtype == torch.bool else mask < 0
-        found = found[:, None, None, :count] if mask.dim() == 2 else found[..., :count]
+    outside = None
     if (causal and queries > 1) or window:
         at = torch.arange(count, device=query.device)
         last = at[count - queries :, None]
         outside = at > last if causal else torch.zeros_like(at > last)
         if window:
             outside = outside | (at <= last - window)
-        found = outside[None, None] if found is None else found | outside
-    return found
+    if hidden is None:
+        return None if outside is None else outside[None, None]
+    both = hidden if outside is None else hidden | outside
+    nothing_left = both.all(-1, keepdim=True)
+    return both & ~nothing_left if outside is None else torch.where(nothing_left, outside, both)
 
 
 @cache
@@ -203,12 +227,12 @@ def attend(
 ) -> torch.Tensor:
     """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads.
 
-    hidden: the mask that `blocked` returns. bias: added to the scores, (batch, heads, queries or 1, keys).
+    hidden: the mask that `blocked` returns. bias: added to the scores, (batch, heads or 1, queries or 1, keys).
     """
+    if bias is not None:
+        bias = bias.to(query)
     if hidden is not None:
-        # The smallest number, not -inf: the result of a query with all keys masked is then unused, not NaN.
-        bias = query.new_zeros(()) if bias is None else bias.to(query)
-        bias = bias.masked_fill(hidden, torch.finfo(query.dtype).min)
+        bias = (query.new_zeros(()) if bias is None else bias).masked_fill(hidden, -torch.inf)
     found = functional.scaled_dot_product_attention(
         query.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), bias, scale=scale,
         enable_gqa=query.shape[2] != keys.shape[2],
@@ -396,8 +420,11 @@ class TransformerFunctions(OpFunctions):
         turned = self._turned(rows[:, :, :-groups], at, width, rope_theta, not rotate_half)
         query, (keys, values) = turned[:, :, :heads], cache.append(turned[:, :, heads:], rows[:, :, -groups:])
         window = window_size * local_attention
-        hidden = blocked(attn_mask, query, keys, causal=triangular_masking, window=window)
-        bias = alibi.view(batch, heads, -1, alibi.shape[-1]) if alibi.dim() > 1 else None
+        hidden, bias = split_mask(attn_mask, keys.shape[1])
+        hidden = blocked(hidden, query, keys, causal=triangular_masking, window=window)
+        if alibi.dim() > 1:
+            slopes = alibi.view(batch, heads, -1, alibi.shape[-1])
+            bias = slopes if bias is None else slopes.float() + bias
         found = self.attend(query, keys, values, norm_factor**2, hidden, bias)
         return found.reshape(batch, tokens, -1), keys.transpose(1, 2), values.transpose(1, 2)
 

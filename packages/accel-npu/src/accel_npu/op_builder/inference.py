@@ -45,7 +45,7 @@ def attend(
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads."""
-    if bias is not None:
+    if bias is not None and _adds(bias):
         # The op does not accept the shape of DeepSpeed's bias; torch does.
         return inference.attend(query, keys, values, scale, hidden, bias)
     found: torch.Tensor = torch.ops.npu.npu_fusion_attention(
@@ -53,6 +53,13 @@ def attend(
         atten_mask=hidden, scale=scale,
     )[0]  # fmt: skip
     return found.view(query.shape)
+
+
+def _adds(bias: torch.Tensor) -> bool:
+    """Return False for the bias of a mask of zeros and -10000. A graph cannot be captured while the host looks."""
+    import torch_npu
+
+    return bool(torch_npu.npu.is_current_stream_capturing() or bias.any())
 
 
 def core_rms_norm(
