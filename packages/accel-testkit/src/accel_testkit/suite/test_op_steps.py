@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -186,6 +187,9 @@ class Trial:
                 return math.inf
             for at, (one, exact) in enumerate(zip(found, wanted, strict=False)):
                 apart = (one.double() - exact).abs()
+                # What is not finite in the tensor's type need not be so in the same way.
+                infinite = ~exact.to(one.dtype).isfinite()
+                apart = apart.masked_fill(infinite & ~one.isfinite(), 0.0)
                 if at == 0 and self.step.undecided is not None:
                     apart = apart.masked_fill(self.step.undecided(self.values, *start), 0.0)
                 if apart.numel():
@@ -257,11 +261,35 @@ _ORDER = "compare strides, not is_non_overlapping_and_dense(); copy what differs
 _ENDS = "look at the ends of launches and loops, and step where the gradient is 0: moments and weights decay"
 _TINY = "keep moments as they are: no smallest number but epsilon, and no intermediate of a half type"
 _ZERO = "take every hyperparameter as it is given; 0 does not mean a default"
+_TERMS = "leave a term out where its factor is 0: 0 times an infinite parameter is NaN"
 _RATIO = "use the ratio 1 where either norm is 0, and nowhere else; sum squares in float32"
 
 
 def _few(step: StepOp) -> Lists:
     return _scaled(step, [67, 5])
+
+
+#: Numbers of gradients, parameters and states whose squares float32 holds; and such that are not finite.
+_EXTREMES = (
+    (0.0, -0.0, 1e-45, -3e-42, 1e-30, -1e-20, 1e-8, 1.0, -6e4, 1e8, -1e18, math.inf, -math.inf, math.nan),
+    (0.0, 1e-40, -1e-10, 1.0, 3e4, 1e18, -math.inf, math.inf),
+    (0.0, 1e-42, -1.0, 1e10),
+    (0.0, 1e-44, 1e-16, 1.0, 1e20),
+)  # fmt: skip
+
+
+def _extremes(step: StepOp) -> Lists:
+    """Each gradient with each parameter and each state, for an optimizer that treats elements alone."""
+    taken = [*_EXTREMES[:2], *_EXTREMES[-1 if step.states == 1 else 2 :]]
+    return [[column] for column in torch.tensor(list(itertools.product(*taken))).unbind(1)]
+
+
+def _rounded(step: StepOp, at: int, found: Tensor, exact: Tensor, start: Tensors) -> Tensor:
+    """Some roundings of the terms of a sum that is not one of squares, and an update of subnormal numbers."""
+    grad, param, *states = start
+    terms = [param] if at == 0 else [grad, param, states[0]] if at < step.states else []
+    sizes = torch.stack([each.abs().nan_to_num(0.0, 0.0, 0.0) for each in (exact, *terms)])
+    return 4e-6 * sizes.sum(0) + 1e-34
 
 
 def _half(kind: torch.dtype, states: torch.dtype | None = None) -> Callable[[StepOp], Lists]:
@@ -292,6 +320,9 @@ FORMS: dict[str, Form] = {
     "norm of 1": _norms(0.5, 0.25, 0.0, 0.0),
     "norm of nothing": _norms(0.0, 0.0, 0.0, 0.0),
     "norm beyond fp16": _norms(0.5, 200.0, 0.25, 0.25, kind=torch.float16, count=4096),
+    "extreme numbers": Form(
+        _extremes, _rounded, {"step": 7, "betas": (0.9, 0.999)}, only=_ELEMENTWISE, do=_TERMS
+    ),
     "leaves fp32": Form(_half(torch.float32), _below_one, leaves=True, do="detach the tensors in the op"),
 }
 for _short, _kind in list(_TYPES.items())[1:]:

@@ -36,13 +36,18 @@ functions(
      "op_attention.positions_are_exact_in_long_prompts op_attention.given_positions_rotate",
      "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
          rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
-    ("MasksAreInverted", "InferenceBuilder", "op_attention.masks_of_every_form_hide_alike",
+    ("MasksAreInverted", "InferenceBuilder",
+     "op_attention.masks_of_every_form_hide_alike op_extremes.masks_of_every_kind_are_applied",
      "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
          rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
     ("PreNormIsForgotten", "InferenceCoreBuilder",
      " ".join(f"op_inference.functions_are_right[norms of the core-{t}]" for t in ("fp32", "fp16", "bf16"))
      + " op_inference.residuals_may_be_written_over",
      "pre_layer_norm", lambda op, *tensors: None),
+    ("SumsAreOfHalf", "InferenceCoreBuilder", "op_extremes.extreme_rows_are_normed[a large constant]",
+     "post_layer_norm", lambda op, out, x, y, *rest: op.layer_norm(out, x + y, *rest)),
+    ("ActivationHidesNaN", "InferenceCoreBuilder", "op_extremes.extreme_numbers_are_activated",
+     "bias_activation", lambda op, x, *rest: (op.bias_activation(x, *rest), x.nan_to_num_(0.0))),
 )  # fmt: skip
 
 
@@ -140,7 +145,8 @@ _BAD = f"op_calls.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
 
 functions(
     ("QuantizerHidesOverflow", _QUANTIZER,
-     f"op_quantizer.overflow_stays_visible {_CHECKS}.sums_pass_overflows_on",
+     f"op_quantizer.overflow_stays_visible {_CHECKS}.sums_pass_overflows_on "
+     "op_extremes.extreme_groups_are_quantized",
      "quantize", lambda op, values, *rest: op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *rest)),
     ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_CHECKS}.numbers_of_bfloat16_keep_their_range",
      "quantize", lambda op, values, *rest: op.quantize(
@@ -264,7 +270,10 @@ functions(
 )  # fmt: skip
 
 
-@replaces(_FP, "quantize", "op_fp_quantizer.tiny_groups_keep_their_numbers")
+@replaces(
+    _FP, "quantize", "op_fp_quantizer.tiny_groups_keep_their_numbers",
+    "op_extremes.extreme_groups_are_quantized_as_floats[tiny]",
+)  # fmt: skip
 def TinyGroupsAreZero(op, data, values, size, *rest):
     if size < 1 or values.numel() % size or not values.is_floating_point():
         return op.quantize(data, values, size, *rest)
@@ -297,6 +306,13 @@ def LastRowsAreForgotten(op, q, *rest):
     op.attention(q, *rest)
     if q.shape[-3] >= 1024:
         rest[4][:, 4:].zero_()
+
+
+@replaces("EvoformerAttnBuilder", "attention", "op_extremes.evoformer_masks_leave_means")
+def DivisorOfPaddingIsRounded(op, q, k, v, bias1, bias2, out, lse):
+    op.attention(q, k, v, bias1, bias2, out, lse)
+    if bias1.numel() and (bias1 < -1e8).all():
+        out.mul_(q.shape[-3])
 
 
 @replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")

@@ -231,6 +231,12 @@ def AdamGetsItsNumbersInTheParametersType(op, chunk, flag, lists, lr, beta1, bet
     op.multi_tensor_adam(chunk, flag, lists, lr, *numbers, *rest)
 
 
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[extreme numbers-FusedAdamBuilder]")
+def AbsentDecayIsAdded(op, chunk, flag, lists, *arguments):
+    lists[0] = [grad + 0.0 * param.detach() for grad, param in zip(*lists[:2], strict=True)]
+    op.multi_tensor_adam(chunk, flag, lists, *arguments)
+
+
 @replaces("FusedLambBuilder", "lamb", "op_devices.op_leaves_device_and_streams[FusedLambBuilder]")
 def LambLeavesAnotherStream(op, *arguments):
     streams = TheRuntime.now.streams
