@@ -152,11 +152,29 @@ print(json.dumps([start.tolist(), middle.tolist()[:9], again == third, first == 
 
 
 @pytest.mark.parametrize(
-    "key", ["npu", *(pytest.param(key, marks=pytest.mark.slow) for key in ("mlu", "xpu", "cuda"))]
+    "key", ["npu", "mps", *(pytest.param(key, marks=pytest.mark.slow) for key in ("mlu", "xpu", "cuda"))]
 )
 def test_random_state_is_a_seed_and_an_offset(printed, key):
     found = json.loads(printed(key, f"KEY = {key!r}{RANDOM}")[-1])
-    assert found == [[7] + [0] * 15, [7] + [0] * 7 + [24], True, True, False, "RNG state is wrong size", 0]
+    seed, offset = [7, *[0] * 7], [24, *[0] * 7]
+    start = [0] * 28 + seed if key == "mps" else seed + [0] * 8
+    middle = [*offset, 0] if key == "mps" else seed + offset[:1]
+    assert found == [start, middle, True, True, False, "RNG state is wrong size", 0]
+
+
+@pytest.mark.parametrize(
+    "key", ["npu", *(pytest.param(key, marks=pytest.mark.slow) for key in ("hpu", "mps"))]
+)
+def test_unseeded_processes_draw_other_numbers(printed, key):
+    program = f"""
+import torch
+if {key!r} != "mps":
+    import {"habana_frameworks.torch" if key == "hpu" else "torch_npu"}
+print(torch.rand(2, device={key!r}).tolist(), torch.Generator({key!r}).initial_seed())
+"""
+    (first, default), (second, same) = (printed(key, program)[-1].rsplit(" ", 1) for _ in range(2))
+    assert first != second
+    assert default == same
 
 
 def test_hpu_is_one_device_a_process(printed):

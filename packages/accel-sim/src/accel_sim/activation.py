@@ -63,7 +63,7 @@ def _start(vendor: SimVendor) -> Simulation:
         vendor.generators,
         chosen.strict,
         vendor.orders_data,
-        vendor.counts_random,
+        vendor.state_bytes,
     )
     execution_modes.enable(native, vendor, chosen)
     return Simulation(vendor, chosen, native, physical, _module(vendor))

@@ -37,7 +37,7 @@ class SimVendor:
     one_device:    a process has one device, whichever index it sets.
     orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
     fails_once:    a failed operator's error is raised once, and the device's later work is dropped without another.
-    counts_random: a generator's state is a seed and an offset, of 16 bytes.
+    state_bytes:   of a generator's state that is a seed and an offset; 0: it is the CPU's.
     padding:       bytes that its allocator adds to each request.
     arena:         its allocator is a pool of growing ranges of addresses, in place of segments.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
@@ -63,7 +63,7 @@ class SimVendor:
     one_device: bool = False
     orders_data: bool = False
     fails_once: bool = False
-    counts_random: bool = False
+    state_bytes: int = 0
     padding: int = 0
     arena: bool = False
     torch_build: dict[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ VENDORS = (
         device_nodes=("dev/davinci{}",),
         padding=32,  # NPUCachingAllocator.cpp of torch_npu
         fails_once=True,  # NPUQueue.cpp of torch_npu
-        counts_random=True,
+        state_bytes=16,
         properties={"multi_processor_count": 48, "cube_core_num": 24, "vector_core_num": 48, "L2_cache_size": 192 << 20,
                     **dict.fromkeys(("major", "minor", "warp_size", "gcnArchName", "is_integrated",
                                      "is_multi_gpu_board", "max_threads_per_multi_processor",
@@ -101,7 +101,7 @@ VENDORS = (
             exclusive=True, container="CAMBRICON_VISIBLE_DEVICES",
         ),
         uuid="{:08x}-2154-0000-0000-000000000000", device_nodes=("dev/cambricon_dev{}",),
-        counts_random=True,  # MLUGeneratorImpl of torch_mlu
+        state_bytes=16,  # MLUGeneratorImpl of torch_mlu
         properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
                     "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
     ),
@@ -126,7 +126,7 @@ VENDORS = (
             ("ZE_AFFINITY_MASK",), number=r"\s*([+-]?\d+)(?![\d.])", name=r"\d+(\.\d+)+$", skips=True,
             unset_if_empty=True, later=("ONEAPI_DEVICE_SELECTOR",),
         ),
-        own_order=True, counts_random=True, device_nodes=("dev/dri/renderD{}",),
+        own_order=True, state_bytes=16, device_nodes=("dev/dri/renderD{}",),
         torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
@@ -142,13 +142,14 @@ VENDORS = (
             container="NVIDIA_VISIBLE_DEVICES",
         ),
         uuid="GPU-{:08x}-0000-4000-8000-000000000000", device_nodes=("dev/nvidia{}",),
-        counts_random=True, torch_build={"cuda": "12.8"},
+        state_bytes=16, torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
         distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH,
         device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
+        state_bytes=36,  # MPSGeneratorImpl.mm
     ),
 )  # fmt: skip
 

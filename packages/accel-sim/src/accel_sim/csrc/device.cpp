@@ -6,12 +6,12 @@
 #include "runtime.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 #include <ATen/detail/MPSHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/CallOnce.h>
 #include <c10/util/Exception.h>
@@ -230,7 +230,7 @@ void check_fork() {
 
 namespace {
 
-// A generator of the host, and where `counts_random` is set the seed and the offset from which each operator's numbers
+// A generator of the host, and where `state_bytes` is set the seed and the offset from which each operator's numbers
 // follow, as those of the real device do.
 struct GeneratorState {
   explicit GeneratorState(at::Generator host) : inner(std::move(host)), seed(inner.current_seed()) {}
@@ -241,7 +241,7 @@ struct GeneratorState {
   }
   // The generator for the next operator; the first one's numbers are the host's.
   at::Generator next() {
-    if (config().counts_random) {
+    if (config().state_bytes) {
       constexpr uint64_t kEach = 12, kMix = 0x9E3779B97F4A7C15;  // as torch_npu counts; splitmix64's
       inner.set_current_seed(seed ^ (offset / kEach * kMix));
       offset += kEach;
@@ -263,7 +263,7 @@ class SimGenerator final : public c10::GeneratorImpl {
   }
   // A host generator has no offset; zero is where every sequence starts.
   void set_offset(uint64_t offset) override {
-    if (config().counts_random) state->offset = offset;
+    if (config().state_bytes) state->offset = offset;
   }
   uint64_t get_offset() const override { return state->offset; }
   uint64_t current_seed() const override {
@@ -285,23 +285,25 @@ class SimGenerator final : public c10::GeneratorImpl {
     return read();
   }
   c10::intrusive_ptr<c10::TensorImpl> read() const {
-    if (!config().counts_random) return state->inner.unsafeGetGeneratorImpl()->get_state();
-    const uint64_t values[] = {state->seed, state->offset};
-    auto bytes = at::empty({sizeof(values)}, at::TensorOptions().dtype(at::kByte));
-    std::memcpy(bytes.mutable_data_ptr(), values, sizeof(values));
+    if (!config().state_bytes) return state->inner.unsafeGetGeneratorImpl()->get_state();
+    auto bytes = at::zeros({static_cast<int64_t>(config().state_bytes)}, at::TensorOptions().dtype(at::kByte));
+    auto* data = static_cast<char*>(bytes.mutable_data_ptr());
+    std::memcpy(data + offset_place(), &state->offset, sizeof(uint64_t));
+    std::memcpy(data + seed_place(), &state->seed, sizeof(uint64_t));
     return bytes.getIntrusivePtr();
   }
   void write(const c10::TensorImpl& given) {
-    if (!config().counts_random) {
+    if (!config().state_bytes) {
       state->inner.unsafeGetGeneratorImpl()->set_state(given);
       state->seed = state->inner.current_seed();
       return;
     }
     at::detail::check_rng_state(given);
-    uint64_t values[2];
-    TORCH_CHECK(given.numel() == sizeof(values), "RNG state is wrong size");
-    std::memcpy(values, given.data(), sizeof(values));
-    state->start(values[0], values[1]);
+    TORCH_CHECK(static_cast<size_t>(given.numel()) == config().state_bytes, "RNG state is wrong size");
+    uint64_t seed = 0, offset = 0;
+    std::memcpy(&seed, static_cast<const char*>(given.data()) + seed_place(), sizeof(seed));
+    std::memcpy(&offset, static_cast<const char*>(given.data()) + offset_place(), sizeof(offset));
+    state->start(seed, offset);
   }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& given) override {
     state = static_cast<SimGenerator&>(*given).state;
@@ -314,6 +316,10 @@ class SimGenerator final : public c10::GeneratorImpl {
   std::shared_ptr<GeneratorState> state;
 
  private:
+  // On mps the seed is the last one, and where others have the offset it keeps other numbers.
+  static bool seed_is_last() { return config().type == c10::DeviceType::MPS; }
+  static size_t seed_place() { return seed_is_last() ? config().state_bytes - sizeof(uint64_t) : 0; }
+  static size_t offset_place() { return seed_is_last() ? 0 : sizeof(uint64_t); }
   void check_allowed(const char* method) const {
     check_not_capturing(upper_name() + "GeneratorImpl::" + method, device_.index());
   }
@@ -335,13 +341,26 @@ at::Generator new_generator(c10::DeviceIndex index) {
       index < 0 ? current_device() : index, std::make_shared<GeneratorState>(at::detail::createCPUGenerator()));
 }
 
+namespace {
+
+// As on the device, a process that sets no seed draws numbers of its own; on hpu they follow from the host's seed.
+at::Generator new_default_generator(c10::DeviceIndex index) {
+  auto generator = new_generator(index);
+  const bool follows_host = config().type == c10::DeviceType::HPU;
+  simulated(generator).state->start(
+      follows_host ? at::detail::getDefaultCPUGenerator().current_seed() : c10::detail::getNonDeterministicRandom());
+  return generator;
+}
+
+} // namespace
+
 const at::Generator& default_generator(c10::DeviceIndex index) {
   static std::mutex mutex;
   static auto* generators = new std::vector<at::Generator>();
   std::lock_guard<std::mutex> lock(mutex);
   const auto count = config().generators ? config().generators : config().count;
   while (generators->size() < static_cast<size_t>(count)) {
-    generators->push_back(new_generator(static_cast<c10::DeviceIndex>(generators->size())));
+    generators->push_back(new_default_generator(static_cast<c10::DeviceIndex>(generators->size())));
   }
   const auto wanted = index < 0 ? current_device() : index;
   check_device(wanted);

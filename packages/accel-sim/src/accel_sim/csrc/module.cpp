@@ -16,7 +16,7 @@ using accel_sim::config;
 
 void activate(
     const std::string& name, int count, size_t capacity, int generators, bool strict, bool orders_data,
-    bool counts_random) {
+    size_t state_bytes) {
   auto& c = config();
   TORCH_CHECK(c.key == c10::DispatchKey::Undefined, "this process already simulates ", c.name);
   c.type = c10::Device(name).type();
@@ -30,7 +30,7 @@ void activate(
   c.generators = generators;
   c.strict = strict;
   c.orders_data = orders_data;
-  c.counts_random = counts_random;
+  c.state_bytes = state_bytes;
   accel_sim::register_memory();
   accel_sim::register_device();
   accel_sim::register_kernels();

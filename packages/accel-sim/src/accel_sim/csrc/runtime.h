@@ -44,7 +44,7 @@ struct Config {
   bool strict = true;     // an operator with host and device tensors raises
   bool deferred = false;  // deferred mode: order.h
   bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
-  bool counts_random = false;  // a generator's state is a seed and an offset
+  size_t state_bytes = 0;  // of a generator's state, a seed and an offset; 0: it is the host generator's
   bool like_hardware = false;  // hardware-like mode: hardware.cpp
 };
 inline Config& config() {
