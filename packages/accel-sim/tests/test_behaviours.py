@@ -177,6 +177,53 @@ print(torch.rand(2, device={key!r}).tolist(), torch.Generator({key!r}).initial_s
     assert default == same
 
 
+METAL = """
+import json, torch
+ones, wide = torch.ones(2, device="mps"), torch.ones(2, dtype=torch.float64)
+def outcome(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+refused = [
+    outcome(call) for call in (
+        lambda: torch.ones(2, dtype=torch.float64, device="mps"), lambda: wide.to("mps"), lambda: ones.double(),
+        lambda: ones.sum(dtype=torch.float64), lambda: ones.to("cpu", torch.float64),
+        lambda: torch.ones(2, dtype=torch.complex128, device="mps"), lambda: ones.to(torch.float8_e4m3fn),
+        lambda: torch.ones([1] * 17, device="mps"), lambda: torch.empty(1 << 45, dtype=torch.int8, device="mps"),
+        lambda: torch.mps.set_per_process_memory_fraction(1), lambda: torch.mps.set_per_process_memory_fraction(3.0),
+    )
+]
+torch.mps.set_per_process_memory_fraction(1e-6)
+refused.append(outcome(lambda: torch.empty(1 << 20, dtype=torch.int8, device="mps")))
+torch.mps.set_per_process_memory_fraction(0.0)
+small = torch.ones(2).to(torch.float8_e4m3fn)
+moved = small.to("mps").cpu().float()
+taken = [each.tolist() for each in (ones.clone().copy_(wide), moved, wide.to("mps", torch.float32))]
+print(json.dumps([refused, taken]))
+"""
+
+
+def test_mps_has_the_types_and_sizes_of_metal(printed):
+    refused, taken = json.loads(printed("mps", METAL)[-1])
+    wide = (
+        "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. "
+        "Please use float32 instead."
+    )
+    other = "TypeError: Trying to convert {} to the MPS backend but it does not have support for that dtype."
+    expected = [
+        *[wide] * 5,
+        *map(other.format, ("ComplexDouble", "Float8_e4m3fn")),
+        "RuntimeError: MPS supports tensors with dimensions <= 16, but got 17.",
+        "RuntimeError: MPS backend out of memory (MPS allocated: ",
+        "TypeError: Invalid type for fraction argument, must be `float`",
+        "ValueError: Invalid fraction value: 3.0. Allowed range: 0~2",
+        "RuntimeError: MPS backend out of memory (MPS allocated: ",
+    ]
+    assert [found[: len(text)] for found, text in zip(refused, expected, strict=True)] == expected
+    assert taken == [[1.0, 1.0]] * 3
+
+
 def test_hpu_is_one_device_a_process(printed):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu

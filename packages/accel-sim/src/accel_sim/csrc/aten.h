@@ -54,6 +54,9 @@ void set_shape(const at::Tensor& tensor, const at::Tensor& like);
 void run_observed(
     const c10::OperatorHandle& op, Stack* stack,
     c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run);
+// Raises for a type of numbers of which the device has no tensors, or with which it does not compute: Metal's.
+void check_stores(at::ScalarType dtype);
+void check_computes(at::ScalarType dtype);
 // Runs the CPU's kernel of an operator on device tensors, with the observers.
 void run_on_device(const c10::OperatorHandle& op, Stack* stack);
 // Runs one operator again and copies its results into those of an earlier run where they are defined; leaves them on

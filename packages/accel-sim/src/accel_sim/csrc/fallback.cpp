@@ -100,6 +100,7 @@ at::Tensor Aliases::to_device(const at::Tensor& host_tensor, c10::DeviceIndex de
       return with_metadata_of(host_tensor, known.device, config().key);
     }
   }
+  check_stores(host_tensor.scalar_type());
   const auto bytes = host_tensor.storage().nbytes();
   auto* holder = new c10::Storage(host_tensor.storage());
   c10::DataPtr host(
@@ -263,10 +264,12 @@ const std::unordered_set<std::string> kMixesDevices = {
 
 // The arguments of one call, converted to host tensors.
 struct Call {
-  Call(const c10::OperatorHandle& handle, c10::DispatchKey key) : op(handle), host_key(key) {}
+  Call(const c10::OperatorHandle& handle, c10::DispatchKey key)
+      : op(handle), host_key(key), computes(!is_view(handle)) {}
 
   const c10::OperatorHandle& op;
   c10::DispatchKey host_key;  // of the CPU's kernel
+  bool computes;              // it is no view
   Aliases aliases;
   c10::DeviceIndex device = -1;
   bool makes_device_tensors = false;
@@ -291,6 +294,7 @@ struct Call {
     }
     device = index;
     makes_device_tensors = true;
+    if (computes) check_computes(value.scalar_type());
     return aliases.to_host(value);
   }
 
@@ -472,7 +476,8 @@ using at::ScalarType;
 // The dtype to compute in; the same one where the CPU's kernel has it.
 ScalarType wider(const c10::OperatorHandle& op, ScalarType given) {
   const auto& name = op.operator_name().name;
-  if (name == "aten::histc") return c10::isIntegralType(given, /*includeBool=*/false) ? at::kDouble : given;
+  const auto widest = config().type == c10::DeviceType::MPS ? at::kFloat : at::kDouble;
+  if (name == "aten::histc") return c10::isIntegralType(given, /*includeBool=*/false) ? widest : given;
   if (given == at::kHalf) return at::kFloat;
   return given == at::kComplexHalf ? at::kComplexFloat : given;
 }

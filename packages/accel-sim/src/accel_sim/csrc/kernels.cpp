@@ -31,6 +31,10 @@ c10::Device target(std::optional<c10::Device> device) {
   return {config().type, index};
 }
 
+bool is_metal() {
+  return config().type == c10::DeviceType::MPS;
+}
+
 void refuse_pinned(std::optional<bool> pin) {
   TORCH_CHECK(!pin.value_or(false), "Only dense CPU tensors can be pinned");
 }
@@ -39,6 +43,9 @@ at::Tensor empty(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
     std::optional<c10::Device> device, std::optional<bool> pin, std::optional<c10::MemoryFormat> format) {
   refuse_pinned(pin);
+  TORCH_CHECK(
+      !is_metal() || size.size() <= 16, "MPS supports tensors with dimensions <= 16, but got ", size.size(), ".");
+  check_stores(c10::dtype_or_default(dtype));
   const c10::DeviceGuard guard(target(device));
   return at::Tensor(at::detail::empty_generic(
       C10_AS_INTARRAYREF_SLOW(size), allocator(), c10::DispatchKeySet(config().key), c10::dtype_or_default(dtype), format));
@@ -48,6 +55,7 @@ at::Tensor empty_strided(
     c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout>, std::optional<c10::Device> device, std::optional<bool> pin) {
   refuse_pinned(pin);
+  check_stores(c10::dtype_or_default(dtype));
   const c10::DeviceGuard guard(target(device));
   return at::Tensor(at::detail::empty_strided_generic(
       C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), allocator(), c10::DispatchKeySet(config().key),
@@ -144,11 +152,30 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 } // namespace
 
+void check_stores(at::ScalarType dtype) {
+  TORCH_CHECK_TYPE(
+      !is_metal() || dtype != at::kDouble,
+      "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32 "
+      "instead.");
+}
+
+void check_computes(at::ScalarType dtype) {
+  if (!is_metal()) return;
+  check_stores(dtype);
+  TORCH_CHECK_TYPE(
+      !at::isFloat8Type(dtype) && dtype != at::kComplexDouble, "Trying to convert ", dtype,
+      " to the MPS backend but it does not have support for that dtype.");
+}
+
 void run_copy(const c10::OperatorHandle&, Stack* stack) {
   auto arguments = torch::jit::pop(*stack, 3);
   const auto& self = arguments[0].toTensor();
   const auto& source = arguments[1].toTensor();
   stack->push_back(self);
+  // Numbers of the host are converted there, those of the device on it.
+  if (self.scalar_type() != source.scalar_type() && is_simulated(source)) {
+    for (const auto& tensor : {self, source}) check_computes(tensor.scalar_type());
+  }
   if (dry().on && bytes_of(self) > dry().device_limit) {
     source.expand_as(self);  // raises for sizes that do not fit
     return;

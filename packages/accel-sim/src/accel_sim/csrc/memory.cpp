@@ -98,10 +98,17 @@ class Account {
  private:
   [[noreturn]] void refuse(size_t bytes, c10::DeviceIndex device, size_t limit, size_t used, const std::string& rest) {
     stats.num_ooms++;
-    TORCH_CHECK_WITH(
-        OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(bytes), ". ",
-        upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
-        " of which ", mebibytes(limit - std::min(used, limit)), " is free", rest);
+    const auto free = limit - std::min(used, limit);
+    const auto about = ". Tried to allocate " + mebibytes(bytes) + ". " + upper_name() + " " + std::to_string(device) +
+        " has a total capacity of " + mebibytes(config().capacity) + " of which " + mebibytes(free) + " is free" + rest;
+    // Metal's and Habana's allocators raise no OutOfMemoryError.
+    TORCH_CHECK(
+        config().type != c10::DeviceType::MPS, "MPS backend out of memory (MPS allocated: ", mebibytes(used),
+        ", other allocations: 0 bytes, max allowed: ", mebibytes(limit), ")", about);
+    TORCH_CHECK(
+        config().type != c10::DeviceType::HPU, "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
+        bytes, " (", static_cast<double>(bytes) / (1 << 20), ")MB", about);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, upper_name(), " out of memory", about);
   }
   // Counts a block that is taken or given back. The first of each kind of statistics is the aggregate; the pools are not
   // modelled.

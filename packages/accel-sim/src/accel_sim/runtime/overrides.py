@@ -44,11 +44,18 @@ def _mps(simulation: Simulation) -> dict[str, Any]:
     def used() -> int:
         return int(torch.accelerator.memory_allocated())
 
+    def limit_memory(fraction: float) -> None:
+        if not isinstance(fraction, float):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        if not 0 <= fraction <= 2:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~2")
+        simulation.native.set_memory_fraction(0, min(fraction, 1.0) or 1.0)  # 0 is without a limit
+
     return {
         "current_allocated_memory": used,
         "driver_allocated_memory": lambda: int(torch.accelerator.memory_reserved()),
         "recommended_max_memory": lambda: simulation.settings.memory,
-        "set_per_process_memory_fraction": _nothing,
+        "set_per_process_memory_fraction": limit_memory,
     }
 
 
