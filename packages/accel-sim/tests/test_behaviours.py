@@ -224,6 +224,60 @@ def test_mps_has_the_types_and_sizes_of_metal(printed):
     assert taken == [[1.0, 1.0]] * 3
 
 
+HABANA = """
+import collections, json, os, torch, habana_frameworks.torch.core
+import torch.distributed as dist
+def outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+def draw():
+    return torch.rand(2, device="hpu").tolist()
+torch.manual_seed(3)
+first = draw()
+torch.manual_seed(3)
+facts = {"seeded": draw() == first, "seed": torch.seed() == torch.hpu.initial_seed()}
+with torch.random.fork_rng([0]):
+    forked = draw()
+facts["forked"] = draw() == forked
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
+dist.init_process_group("hccl", rank=0, world_size=1)
+facts["group"] = [outcome(lambda: dist.new_group([0], group_desc="x")), type(dist.new_group([0])).__name__]
+weight = torch.nn.Parameter(torch.ones(2, device="hpu"))
+saved = collections.OrderedDict(weight=weight, other=(torch.ones(1), torch.Size([2])))
+torch.save(saved, FILE)
+def loaded(place):
+    found = torch.load(FILE, map_location=place, weights_only=False)
+    weight = found["weight"]
+    return [type(found).__name__, weight.device.type, type(weight).__name__, type(found["other"][1]).__name__]
+facts["files"] = [loaded(place) for place in (None, "cpu", "hpu", lambda storage, location: storage, {"cpu": "hpu"})]
+facts["full"] = outcome(lambda: torch.empty(1 << 45, dtype=torch.int8, device="hpu"))[:76]
+print(json.dumps(facts))
+"""
+
+
+@pytest.mark.parametrize("lazy", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_import_on_hpu_changes_torch(printed, tmp_path, lazy):
+    program = f"PORT, FILE = '0', {str(tmp_path / 'file')!r}\n{HABANA}"
+    found = json.loads(printed("hpu", program, env={"PT_HPU_LAZY_MODE": str(int(lazy))})[-1])
+    plain, placed = (["dict", "cpu", "Tensor", "Size"], ["dict", "hpu", "Tensor", "tuple"])
+    if lazy:
+        files = [plain, plain, placed, ["dict", "cpu", "Tensor", "tuple"], placed]
+    else:
+        kept, moved = ["OrderedDict", "hpu", "Parameter", "Size"], ["OrderedDict", "cpu", "Parameter", "Size"]
+        files = [kept, moved, kept, moved, kept]
+    refused = "TypeError: new_group() got an unexpected keyword argument 'group_desc'"
+    assert found == {
+        "seeded": True,
+        "seed": True,
+        "forked": True,
+        "group": [refused, "ProcessGroup"],
+        "files": files,
+        "full": "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for",
+    }
+
+
 def test_hpu_is_one_device_a_process(printed):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu

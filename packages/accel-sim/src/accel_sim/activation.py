@@ -23,6 +23,7 @@ from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
 from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendors
 from accel_sim.errors import AlreadySimulating, InvalidSetting, NotSimulated, absent
+from accel_sim.runtime import habana_torch
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
 
@@ -163,6 +164,8 @@ def _register_type(simulation: Simulation) -> None:
     if simulation.type == "cuda":
         ranges: Any = torch.cuda.nvtx
         ranges.range_push = ranges.range_pop = ranges.mark = lambda *_message: 0
+    if simulation.type == "hpu":
+        habana_torch.install(simulation)
     if simulation.type == "mps":
         backend: Any = torch.backends.mps
         backend.is_available = backend.is_built = lambda: simulation.devices > 0

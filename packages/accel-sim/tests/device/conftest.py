@@ -22,7 +22,6 @@ GAPS = {
     "test_attention_without_data": (
         ("sdaa",), "FakeTensorMode asks torch.sdaa.is_initialized, which no public source shows",
     ),
-    "test_torch_manual_seed": (("hpu",), "torch.manual_seed knows no hpu; torch.hpu.manual_seed_all does it"),
     "test_type_names": (("hpu", "mps"), "torch has no type strings for this device type"),
     "test_data_loader_pins": (("mps",), "torch's DataLoader pins no memory for mps"),
     "test_activation_checkpoints": (

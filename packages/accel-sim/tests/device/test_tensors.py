@@ -140,7 +140,8 @@ def test_save_and_load(device: Device) -> None:
     tensor = torch.arange(3.0, device=device.type)
     file = io.BytesIO()
     torch.save(tensor, file)
-    for place, expected in ((None, device.type), (device.type, device.type), ("cpu", "cpu")):
+    kept = "cpu" if device.type == "hpu" else device.type  # Habana's torch.save, in lazy mode
+    for place, expected in ((None, kept), (device.type, device.type), ("cpu", "cpu")):
         file.seek(0)
         loaded = torch.load(file, map_location=place)
         same(loaded, tensor)
