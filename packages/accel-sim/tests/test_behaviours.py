@@ -307,9 +307,11 @@ def test_hpu_graphs_exist_in_lazy_mode_only(printed, lazy, expected):
 def test_xpu_capability_is_a_dictionary_and_its_peak_resets_are_missing(printed):
     source = """
 import torch
-print(type(torch.xpu.get_device_capability()).__name__, hasattr(torch.xpu, "reset_max_memory_allocated"))
+about = torch.xpu.get_device_capability()
+named = about["name"] == torch.xpu.get_device_name()
+print(type(about).__name__, named, hasattr(torch.xpu, "reset_max_memory_allocated"))
 """
-    assert printed("xpu", source) == ["dict False"]
+    assert printed("xpu", source) == ["dict True False"]
 
 
 # Forked processes

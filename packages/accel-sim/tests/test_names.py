@@ -265,6 +265,14 @@ with torch.Stream("xpu"), graph:
 graph.replay()
 print(y.tolist())
 """, ["[2.0, 2.0]"]),
+    "streams of mlu have four priorities": ("mlu", """
+import torch, torch_mlu
+print(torch.mlu.Stream.priority_range(), torch.mlu.Stream(priority=-2).priority, torch.mlu.Stream(priority=-9).priority)
+try:
+    torch.mlu.Stream(priority=1)
+except RuntimeError as error:
+    print(error)
+""", ["(0, -3) -2 -3", "Expected mlu stream priority to be less than or equal to 0, got 1"]),
     "another vendor's ops are not there": ("mlu", """
 import torch, torch_mlu
 print(hasattr(torch.ops.npu, "npu_rms_norm"))
@@ -275,6 +283,18 @@ print(hasattr(torch.ops.npu, "npu_rms_norm"))
 @pytest.mark.parametrize(("key", "program", "lines"), PRINTED.values(), ids=PRINTED)
 def test_programs_find_what_the_real_packages_have(printed, key, program, lines):
     assert printed(key, program) == lines
+
+
+@pytest.mark.parametrize("key", ["cuda", pytest.param("xpu", marks=pytest.mark.slow)])
+def test_device_properties_are_those_of_torch(printed, key):
+    source = f"""
+import ast, json, pathlib, torch
+stub = ast.parse(pathlib.Path(torch._C.__file__).with_name("_C").joinpath("__init__.pyi").read_text())
+[found] = [each for each in stub.body if getattr(each, "name", "") == "_{key.capitalize()}DeviceProperties"]
+print(json.dumps([sorted(line.target.id for line in found.body), sorted(vars(torch.{key}.get_device_properties(0)))]))
+"""
+    real, found = json.loads(printed(key, source)[-1])
+    assert set(real) - set(found) == set()
 
 
 #: Calls of what is not simulated, and how their errors name it.

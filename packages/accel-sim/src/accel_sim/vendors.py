@@ -132,6 +132,10 @@ VENDORS = (
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
                     "has_subgroup_matrix_multiply_accumulate": True, "max_work_group_size": 1024,
                     "max_num_sub_groups": 64, "sub_group_sizes": [16, 32], "gpu_subslice_count": 56,
+                    "has_subgroup_matrix_multiply_accumulate_tensor_float32": True, "has_subgroup_2d_block_io": True,
+                    "device_id": 0x0BD5, "version": "12.60.7", "architecture": 13136561920, "is_integrated_gpu": False,
+                    "memory_clock_rate": 3200, "memory_bus_width": 64, "local_mem_size": 128 << 10,
+                    "last_level_cache_size": 408 << 20,
                     "vendor": "Intel(R) Corporation", "type": "gpu", "driver_version": "simulated"},
     ),
     SimVendor(
@@ -143,7 +147,11 @@ VENDORS = (
         ),
         uuid="GPU-{:08x}-0000-4000-8000-000000000000", device_nodes=("dev/nvidia{}",),
         state_bytes=16, torch_build={"cuda": "12.8"},
-        properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
+        properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": 0,
+                    "is_multi_gpu_board": 0, "max_threads_per_multi_processor": 2048, "gcnArchName": "NVIDIA H100",
+                    "regs_per_multiprocessor": 65536, "L2_cache_size": 50 << 20, "clock_rate": 1980000,
+                    "memory_clock_rate": 2619000, "memory_bus_width": 5120, "shared_memory_per_block": 48 << 10,
+                    "shared_memory_per_block_optin": 227 << 10, "shared_memory_per_multiprocessor": 228 << 10},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",

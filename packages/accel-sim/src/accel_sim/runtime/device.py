@@ -219,8 +219,10 @@ def _about(simulation: Simulation, indices: Indices) -> dict[str, Any]:
     def get_device_properties(device: Any = None) -> Properties:
         index = indices.described(device)
         about = {"name": vendor.device_name, "total_memory": simulation.settings.memory, **vendor.properties}
-        if simulation.type == "npu":
+        if simulation.type in ("npu", "xpu"):
             about["uuid"] = uuid.UUID(int=simulation.physical[index] + 1)
+        elif simulation.type == "cuda":
+            about["uuid"] = uuid.UUID(vendor.uuid.format(simulation.physical[index]).removeprefix("GPU-"))
         return Properties(**about)
 
     def get_device_capability(device: Any = None) -> Any:

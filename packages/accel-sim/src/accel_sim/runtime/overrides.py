@@ -31,11 +31,8 @@ def _nothing(*_arguments: Any, **_options: Any) -> None:
 
 
 def _xpu(simulation: Simulation) -> dict[str, Any]:
-    indices = Indices(simulation)
-
     def get_device_capability(device: Any = None) -> dict[str, Any]:
-        indices.described(device)
-        return dict(simulation.vendor.properties)
+        return dict(vars(simulation.simulated["get_device_properties"](device)))
 
     return {"get_device_capability": get_device_capability}
 

@@ -40,7 +40,9 @@ class StreamContext:
 #: The native handle's attribute is called after the device type, on xpu after SYCL's word.
 _HANDLES = {"xpu": ("sycl_queue", "sycl_event")}
 #: Lowest and highest priority of a stream; a lower number comes first.
-_PRIORITIES = {"cuda": (0, -5), "xpu": (1, -1)}
+_PRIORITIES = {"cuda": (0, -5), "xpu": (1, -1), "mlu": (0, -3)}
+#: They refuse a positive priority.
+_REFUSING = ("cuda", "mlu")
 #: What torch's own classes have, and no device here does.
 _PROCESSES = ("from_ipc_handle", "ipc_handle")
 
@@ -154,6 +156,10 @@ def _stream_class(simulation: Simulation, Event: Any) -> Any:
         def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
             if kwargs:
                 return super().__new__(cls, priority=priority, **kwargs)
+            if priority > least and simulation.type in _REFUSING:
+                raise RuntimeError(
+                    f"Expected {simulation.type} stream priority to be less than or equal to 0, got {priority}"
+                )
             if device is None or simulation.vendor.one_device:  # Habana's does not look at it
                 stream = super().__new__(cls, simulation.type, priority=priority)
             else:
