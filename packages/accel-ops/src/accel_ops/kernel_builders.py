@@ -258,7 +258,7 @@ class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
             return (
                 True,
                 "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else "
-                + ("plain torch" if self.expected() else self.fallback_step()[1]),
+                + (self.expected() or self.fallback_step()[1]),
             )
         dtypes, lack, _ = self._checked
         if not dtypes:
