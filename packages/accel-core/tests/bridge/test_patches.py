@@ -100,6 +100,8 @@ def test_optimizer_states_that_are_not_restored_are_a_warning(
 
         def _load_zero_checkpoint(self) -> None: ...
 
+        def _configure_with_arguments(self) -> None: ...
+
     patches.patch_engine(SimpleNamespace(DeepSpeedEngine=Engine))  # type: ignore[arg-type]
     assert Engine().load_checkpoint() == (path, {})
     assert bool(caplog.records) is warned
@@ -122,6 +124,8 @@ def test_parameters_outside_of_memory_are_refused_ahead_of_loading(
 
         def _load_zero_checkpoint(self) -> str:
             return "loaded"
+
+        def _configure_with_arguments(self) -> None: ...
 
     patches.patch_engine(SimpleNamespace(DeepSpeedEngine=Engine))  # type: ignore[arg-type]
     if refused:
