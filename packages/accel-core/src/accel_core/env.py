@@ -84,6 +84,11 @@ SPEEDUPS = Variable(
     "1",
     "0: no method that docs/offload.md lists is replaced; a comma-separated list: not those that it names.",
 )
+FIXES = Variable(
+    "ACCEL_FIXES",
+    "1",
+    "0: no fault of DeepSpeed that docs/upstream-hooks.md lists is fixed; a comma-separated list: not those.",
+)
 
 IO_ENGINE = Variable(
     "ACCEL_IO_ENGINE",

@@ -340,17 +340,18 @@ class _Mask:
 
 #: Entry points: the name is a module of DeepSpeed, the value a function that gets it after its import.
 GROUP = "accel.deepspeed_patches"
-#: Functions that return rows (name, whether it is on, reason) without importing DeepSpeed, for `accel doctor`.
+#: Functions that return rows (name, whether it is on, reason) without importing DeepSpeed: lines of `accel doctor`.
 STATUS_GROUP = "accel.deepspeed_patch_status"
 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a change is on, and why not."""
+    """Whether a change is on, and why not. kind: the name of its entry point."""
 
     name: str
     on: bool
     reason: str
+    kind: str
 
 
 def package_hooks() -> list[tuple[str, Callable[[ModuleType], None]]]:
@@ -372,4 +373,5 @@ def _package_hook(point: importlib.metadata.EntryPoint) -> Callable[[ModuleType]
 def examined() -> tuple[Status, ...]:
     """Return what a process that imports deepspeed would change."""
     points = importlib.metadata.entry_points(group=STATUS_GROUP)
-    return tuple(Status(*row) for point in points for row in point.load()())
+    rows = ((*row, point.name) for point in points for row in point.load()())
+    return tuple(Status(name, on, reason, kind) for name, on, reason, kind in rows)

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any
@@ -26,6 +27,7 @@ from accel_core.cli.doctor.examine import SLOW_STEP_FACTOR, Facts, Outcome, exam
 from accel_core.cli.main import seconds, working
 from accel_core.errors import DOCUMENTATION
 from accel_core.selection.candidates import State
+from accel_core.upstream.patches import Status
 
 #: Increased when a field changes its meaning or is removed, not when one is added.
 SCHEMA = 1
@@ -145,16 +147,16 @@ def _versions(report: Report) -> Table:
         ("torch", torch),
         ("deepspeed", facts.deepspeed.version or "not installed"),
         ("bridge", f"{'on' if facts.bridge.on else 'off'}: {facts.bridge.reason}"),
-        *([("speed-ups", _speedups(report))] if facts.speedups else []),
+        *((kind, _replaced(facts.speedups, kind)) for kind in dict.fromkeys(s.kind for s in facts.speedups)),
     ):
         grid.add_row(Text(name, "bold"), Text(value))
     return grid
 
 
-def _speedups(report: Report) -> str:
+def _replaced(rows: Sequence[Status], kind: str) -> str:
     """Return the names of those that are on, then each other one with its reason."""
-    on = ", ".join(status.name for status in report.facts.speedups if status.on) or "none"
-    off = (f"{status.name} off: {status.reason}" for status in report.facts.speedups if not status.on)
+    on = ", ".join(status.name for status in rows if status.kind == kind and status.on) or "none"
+    off = (f"{status.name} off: {status.reason}" for status in rows if status.kind == kind and not status.on)
     return "; ".join((f"on: {on}", *off))
 
 

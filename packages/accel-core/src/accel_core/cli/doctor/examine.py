@@ -399,7 +399,7 @@ class Facts:
     selection:   the selection that it explains.
     stuck:       labels of candidates that hang, kill or interrupt their process.
     outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.
-    speedups:    which methods of DeepSpeed are replaced for speed; empty without deepspeed or bridge.
+    speedups:    which methods of DeepSpeed are replaced; empty without deepspeed or bridge.
     place:       the rank.
     """
 
