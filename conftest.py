@@ -26,7 +26,7 @@ MORE = (
     "packages/accel-cpu/tests/test_collectives.py",
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
-    "packages/accel-ops/tests/offload/test_[lsz]*.py",
+    "packages/accel-ops/tests/offload/test_[flsz]*.py",
     "packages/accel-ops/tests/test_[dfiksz]*.py",
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",

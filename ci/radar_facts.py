@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_ops.offload import fast_writer, patches, speedups
+from accel_core.upstream.contract import TRIED
+from accel_core.vendor import in_range
+from accel_ops.offload import fast_writer, fixes, patches, speedups
 from ci.workspace import git
 
 Facts = dict[str, str]
@@ -93,7 +95,10 @@ class Reader:
 def watched() -> dict[str, dict[str, str]]:
     """Return the methods that are replaced or relied upon: {known fingerprint: the replacement} for each."""
     found: dict[str, dict[str, str]] = {}
-    for change in (*speedups.SPEEDUPS, *fast_writer.CHANGES):
+    newest = next(each.version for each in TRIED if each.operator == "<=")
+    for change in (*speedups.SPEEDUPS, *fast_writer.CHANGES, *fixes.FIXES):
+        if not in_range(newest, change.releases):
+            continue  # an older series, which gets no commits
         for method, known, _ in change.methods:
             found.setdefault(f"{change.target}.{method}", {}).update(
                 dict.fromkeys(known.split(), change.name)

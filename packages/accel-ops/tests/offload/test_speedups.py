@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of DeepSpeed are replaced only where their source is known, and can be switched off."""
 
+import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from accel_core import env
 from accel_core.vendor import deepspeed_folder
 from accel_ops.offload import fast_writer, patches, speedups
 from accel_ops.offload.patches import Speedup
@@ -25,6 +27,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="not run: package deepspeed"),
 ]
 _TOY = """
+import dataclasses
 import functools
 class Base:
     def work(self): return "stock of another class"
@@ -133,7 +136,28 @@ def test_a_release_out_of_range_is_left_alone(toy: Any) -> None:
 
 def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_SPEEDUPS", "zero2-step, zero9, checkpoint-writer")
-    assert patches.unknown_names(speedups._ALL) == ["zero9"]
+    monkeypatch.setenv("ACCEL_FIXES", "pipe-seeds, zero2-step")
+    assert patches.unknown_names(speedups._ALL) == [(env.SPEEDUPS, "zero9"), (env.FIXES, "zero2-step")]
+
+
+def test_fix_replaces_method_in_tables_of_class(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.Optimizer.TABLE = {"key": toy.Optimizer.work, "other": 1}
+    fix = dataclasses.replace(_speedup(), switch=env.FIXES)
+    monkeypatch.setenv("ACCEL_FIXES", "toy")
+    assert "ACCEL_FIXES=toy" in patches.apply(fix, toy).reason
+    monkeypatch.setenv("ACCEL_FIXES", "1")
+    monkeypatch.setenv("ACCEL_SPEEDUPS", "0")
+    assert patches.apply(fix, toy).on
+    assert toy.Optimizer.TABLE["key"] is toy.Optimizer.work
+    assert toy.Optimizer.TABLE["key"](toy.Optimizer(), 1) == "ours"
+
+
+def test_fix_of_several_classes_is_on_with_all() -> None:
+    rows = [dataclasses.replace(_speedup(), target=f"module:{name}") for name in ("A", "A", "B")]
+    states = iter([(False, "another source"), (True, ""), (False, "switched off")])
+    (status,) = speedups._in_order(rows, lambda row: patches.Status(row.name, *next(states)))
+    assert not status.on
+    assert status.reason == "switched off"
 
 
 @needs_all

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces methods of DeepSpeed by faster ones, where their source is the one that the replacement was written for.
+"""Replaces methods of DeepSpeed by faster or right ones, where their source is the one that was replaced.
 
-`speedups` has the table. A replacement gets the stock method as its first argument and calls it wherever it does not
-apply itself. All methods of a speed-up are replaced or none.
+`speedups` and `fixes` have the tables. A replacement gets the stock method as its first argument and calls it wherever
+it does not apply itself. All methods of a row are replaced or none.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _log = logging.getLogger("accel_core")
 class Speedup:
     """Methods of one class that are replaced together.
 
-    name:     what ACCEL_SPEEDUPS calls it.
+    name:     what the switch calls it.
     target:   DeepSpeed's "module:Class".
     releases: the range that is compared at all: from the first release that was tested to the end of the series.
     methods:  rows of (method, fingerprints of the sources for which the replacement was written, replacement). The
         fingerprints are separated by blanks. A replacement is a "module:function" of this package that is called with
         the stock method, the object and the arguments; empty for a method that is only relied upon.
-    reason:   what it saves.
+    reason:   what it saves, or what works with it.
     needs:    name of a speed-up without which this one would be wrong.
     upstream: where it was reported to DeepSpeed; empty if nowhere.
+    switch:   the variable that turns it off.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Speedup:
     reason: str
     needs: str = ""
     upstream: str = ""
+    switch: env.Variable = env.SPEEDUPS
 
     @property
     def module(self) -> str:
@@ -75,10 +77,10 @@ def fingerprint(source: str) -> str:
 
 
 def switched_off(speedup: Speedup) -> str:
-    """Return why ACCEL_SPEEDUPS turns it off, empty if it does not."""
-    value = env.SPEEDUPS.get().strip()
-    off = value == "0" or speedup.name in env.SPEEDUPS.names()
-    return f"{env.SPEEDUPS.name}={value}" if off else ""
+    """Return the setting of its switch that turns it off, empty if none does."""
+    value = speedup.switch.get().strip()
+    off = value == "0" or speedup.name in speedup.switch.names()
+    return f"{speedup.switch.name}={value}" if off else ""
 
 
 def apply(speedup: Speedup, module: ModuleType) -> Status:
@@ -87,8 +89,10 @@ def apply(speedup: Speedup, module: ModuleType) -> Status:
     status = _status(speedup, functools.partial(_loaded_source, module, owner))
     if status.on:
         for name, replacement in _replaced(speedup):
-            function = pkgutil.resolve_name(f"{__package__}.{replacement}")
-            setattr(owner, name, _bound(vars(owner)[name], function))
+            stock, function = vars(owner)[name], pkgutil.resolve_name(f"{__package__}.{replacement}")
+            setattr(owner, name, method := _bound(stock, function))
+            for table in (value for value in vars(owner).values() if isinstance(value, dict)):
+                table.update({key: method for key, value in table.items() if value is stock})
     else:
         _log.debug("stock DeepSpeed for %s: %s", speedup.name, status.reason)
     return status
@@ -199,7 +203,9 @@ def _bound(stock: Callable[..., Any], replacement: Callable[..., Any]) -> Callab
     return method
 
 
-def unknown_names(speedups: Iterable[Speedup]) -> list[str]:
-    """Return the items of ACCEL_SPEEDUPS that name no speed-up."""
-    known = {speedup.name for speedup in speedups} | {"0", "1"}
-    return [name for name in env.SPEEDUPS.names() if name not in known]
+def unknown_names(speedups: Iterable[Speedup]) -> list[tuple[env.Variable, str]]:
+    """Return the items of switches that name nothing of the table, each with its variable."""
+    known = dict.fromkeys((speedup.switch, speedup.name) for speedup in speedups)
+    switches = dict.fromkeys(switch for switch, _ in known)
+    items = [(switch, name) for switch in switches for name in switch.names() if name not in ("0", "1")]
+    return [item for item in items if item not in known]

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from accel_core import env
-from accel_core.vendor import deepspeed_folder
-from accel_ops.offload import fast_writer, patches
+from accel_core.vendor import deepspeed_folder, distribution_version, in_range
+from accel_ops.offload import fast_writer, fixes, patches
 from accel_ops.offload.patches import Speedup, Status
 
 _log = logging.getLogger("accel_core")
@@ -123,17 +122,17 @@ SPEEDUPS = (
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
     ),
 )  # fmt: skip
-#: What ACCEL_SPEEDUPS names.
-_ALL = (*SPEEDUPS, *fast_writer.CHANGES)
+#: What ACCEL_SPEEDUPS and ACCEL_FIXES name.
+_ALL = (*SPEEDUPS, *fast_writer.CHANGES, *fixes.FIXES)
 #: The modules that have replaced methods.
 MODULES = tuple(dict.fromkeys(speedup.module for speedup in SPEEDUPS))
 
 
 def join(module: ModuleType) -> None:
-    """Import hook of `MODULES`: replace what is on. Never raises; a failure leaves stock DeepSpeed."""
-    for name in patches.unknown_names(_ALL):
-        known = ", ".join(dict.fromkeys(speedup.name for speedup in _ALL))
-        _log.warning("%s names no speed-up %r; there are %s", env.SPEEDUPS.name, name, known)
+    """Import hook of modules with such methods: replace what is on. Never raises; a failure leaves stock DeepSpeed."""
+    for switch, name in patches.unknown_names(_ALL):
+        known = ", ".join(dict.fromkeys(speedup.name for speedup in _ALL if speedup.switch is switch))
+        _log.warning("%s has an unknown name %r; there are %s", switch.name, name, known)
     try:
         apply(module)
     except Exception:
@@ -142,7 +141,8 @@ def join(module: ModuleType) -> None:
 
 def apply(module: ModuleType) -> list[Status]:
     """Replace the methods of an imported module, as far as their sources are known and no switch is off."""
-    return _in_order([s for s in SPEEDUPS if s.module == module.__name__], lambda s: patches.apply(s, module))
+    rows = [row for row in (*SPEEDUPS, *fixes.FIXES) if row.module == module.__name__]
+    return _in_order(rows, lambda row: patches.apply(row, module))
 
 
 def restore(module: ModuleType) -> None:
@@ -153,19 +153,35 @@ def restore(module: ModuleType) -> None:
 
 
 def examined() -> list[Status]:
-    """Return what a process that imports deepspeed would replace, from DeepSpeed's files. Imports nothing of it."""
+    """Return what a process that imports deepspeed would speed up, from DeepSpeed's files. Imports nothing of it."""
+    return _examined((*SPEEDUPS, *fast_writer.CHANGES))
+
+
+def examined_fixes() -> list[Status]:
+    """Return which faults of the installed release it would fix."""
+    version = distribution_version("deepspeed") or ""
+    return _examined([row for row in fixes.FIXES if in_range(version, row.releases)])
+
+
+def _examined(rows: Sequence[Speedup]) -> list[Status]:
     folder = deepspeed_folder()
-    return _in_order(_ALL, lambda speedup: patches.examine(speedup, folder))
+    return _in_order(rows, lambda row: patches.examine(row, folder))
 
 
 def _in_order(speedups: Sequence[Speedup], run: Callable[[Speedup], Status]) -> list[Status]:
-    """Return one status by name; a speed-up that needs another one is on only with that."""
-    states: dict[str, Status] = {}
-    for speedup in speedups:
-        if speedup.needs and not states[speedup.needs].on:
-            states[speedup.name] = Status(speedup.name, False, f"needs {speedup.needs}, which is off")
-            continue
-        status = run(speedup)
-        if speedup.name not in states or status.on:
-            states[speedup.name] = status
-    return list(states.values())
+    """Return one status by name: on if each of its classes has a row that is on, and so has what it needs."""
+    found: dict[tuple[str, str], Status] = {}
+
+    def state(name: str) -> Status:
+        of_classes = [status for (owner, _), status in found.items() if owner == name]
+        return next((status for status in of_classes if not status.on), of_classes[0])
+
+    for row in speedups:
+        if row.needs and not state(row.needs).on:
+            status = Status(row.name, False, f"needs {row.needs}, which is off")
+        else:
+            status = run(row)
+        key = row.name, row.target
+        if key not in found or status.on:
+            found[key] = status
+    return [state(name) for name in dict.fromkeys(name for name, _ in found)]

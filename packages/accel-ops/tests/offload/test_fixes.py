@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of DeepSpeed that are fixed: losses are those of plain torch on one process. Stock ones are in docs/issues."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+pytestmark = pytest.mark.upstream
+VERSION = Version(importlib.metadata.version("deepspeed"))
+needs_019 = pytest.mark.skipif(
+    Version("0.19") > VERSION, reason="not run: deepspeed >= 0.19, which has the faults"
+)
+
+
+def _cases() -> list[str]:
+    names = ["plain", "dynamic shapes", "reset shapes", "seeds"]
+    if (
+        Version("0.19") <= VERSION
+    ):  # 0.18 checkpoints activations on devices with streams only, and has no DualPipeV
+        names += ["checkpoints", "checkpointed embedding", "DualPipeV"]
+    return names
+
+
+_SLOW_4 = pytest.param(4, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, _SLOW_4])
+def test_pipeline_of_tuples_matches_torch(children: Any, tmp_path: Path, ranks: int) -> None:
+    store = str(tmp_path / "store")
+    reports = children.ranks(f"import pipelines; pipelines.main({store!r}, {_cases()!r})", ranks)
+    for report in reports:
+        for name, (losses, expected) in report.items():
+            assert losses == pytest.approx(expected, rel=1e-5), name
+
+
+@needs_019
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_parameters_of_any_shape_match_torch(children: Any, tmp_path: Path, ranks: int) -> None:
+    store = str(tmp_path / "store")
+    for expected, found in children.ranks(f"import shapes; shapes.main({store!r})", ranks):
+        assert len(found) == 8
+        for name, losses in found.items():
+            assert losses == pytest.approx(expected, rel=0.05 if "bf16" in name else 1e-5), name
+
+
+@needs_019
+@pytest.mark.parametrize(
+    "groups", [{1: 1, 3: 3}, pytest.param({1: 1, 2: 2, 3: 3, 4: 2}, marks=pytest.mark.slow)], ids=["3", "all"]
+)
+def test_experts_match_those_of_one_rank(children: Any, tmp_path: Path, groups: dict[int, int]) -> None:
+    """groups: {ranks: of which so many share the experts}."""
+    alone: dict[str, Any] = {}
+    for ranks, shared in groups.items():
+        program = f"import shapes; shapes.experts({str(tmp_path / str(ranks))!r}, {shared})"
+        for found in children.ranks(program, ranks):
+            alone = alone or found
+            for name, losses in found.items():
+                assert losses == pytest.approx(alone[name], rel=0.02 if "bf16" in name else 1e-5), (
+                    ranks,
+                    name,
+                )
+                assert losses[-1] < losses[0], name
+
+
+@needs_019
+@pytest.mark.parametrize("ranks", [3, _SLOW_4])
+@pytest.mark.parametrize("way", ["sequence", "tensor"])
+def test_divided_layers_match_torch(children: Any, tmp_path: Path, way: str, ranks: int) -> None:
+    store = str(tmp_path / "store")
+    for expected, found in children.ranks(f"import parallel; parallel.main({store!r}, {way!r})", ranks):
+        for name, losses in found.items():
+            assert losses == pytest.approx(expected, rel=1e-5), name
