@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 // The version is raised with every change of this file or of the segment's layout.
-enum { ACCEL_SHM_VERSION = 4, ACCEL_SHM_NONCE = 32 };
+enum { ACCEL_SHM_VERSION = 5, ACCEL_SHM_NONCE = 32 };
 
 // Element types of reductions. Other collectives move bytes, and take any number here: ranks have to agree on it.
 enum {
@@ -64,5 +64,6 @@ typedef struct {
 
 typedef struct {
   int32_t status, rank;      // rank: whom the status is about, else -1
-  accel_shm_request theirs;  // of a MISMATCH
+  // Of a MISMATCH. Of an ALL_TO_ALL whose parts differ: `bytes` that `rank` sends to `root`, which expects `detail`.
+  accel_shm_request theirs;
 } accel_shm_result;

@@ -189,20 +189,22 @@ int32_t Group::reduce_scatter(const uint8_t* input, uint8_t* output, const accel
   return ACCEL_SHM_OK;
 }
 
-// First the ranks tell each other how much they send; then they go on until the largest part is through.
+// First the ranks tell each other how much they send and expect; then they go on until the largest part is through.
 int32_t Group::all_to_all(const accel_shm_buffers& buffers) {
-  const int64_t table = static_cast<int64_t>(sizeof(int64_t)) * ranks_;
+  const size_t table = sizeof(int64_t) * static_cast<size_t>(ranks_);
   const int64_t piece = segment_.slot_bytes() / ranks_ / kAlign * kAlign;
-  std::memcpy(slot(rank_), buffers.sends, static_cast<size_t>(table));
+  std::memcpy(slot(rank_), buffers.sends, table);
+  std::memcpy(slot(rank_) + table, buffers.receives, table);
   arrive_next();
   if (const int32_t status = wait_for_all()) return status;
   int64_t largest = 0;
   for (int32_t rank = 0; rank < ranks_; ++rank) {
     const auto* sends = reinterpret_cast<const int64_t*>(slot(rank));
-    if (sends[rank_] != buffers.receives[rank]) {
-      return end_group(segment_, ACCEL_SHM_MISMATCH, rank, &blamed_);
+    for (int32_t peer = 0; peer < ranks_; ++peer) {
+      const int64_t expected = reinterpret_cast<const int64_t*>(slot(peer) + table)[rank];
+      if (sends[peer] != expected) return parts_differ(rank, peer, sends[peer], expected);
+      largest = std::max(largest, expected);
     }
-    largest = std::max(largest, *std::max_element(sends, sends + ranks_));
   }
   ++turn_;
   const auto* input = static_cast<const uint8_t*>(buffers.input);
@@ -222,6 +224,18 @@ int32_t Group::all_to_all(const accel_shm_buffers& buffers) {
     ++turn_;
   }
   return ACCEL_SHM_OK;
+}
+
+// All ranks see the same tables, and so name the same pair.
+int32_t Group::parts_differ(int32_t sender, int32_t receiver, int64_t sent, int64_t expected) {
+  parts_ = segment_.progress(rank_).requests[requests_ & 1u];
+  parts_.root = receiver;
+  parts_.bytes = sent;
+  parts_.detail = expected;
+  int32_t entered = -1;
+  const int32_t status = end_group(segment_, ACCEL_SHM_MISMATCH, sender, &entered);
+  blamed_ = status == ACCEL_SHM_MISMATCH ? sender : entered;
+  return status;
 }
 
 } // namespace accel_shm

@@ -63,7 +63,7 @@ int32_t Group::run(
   deadline_.finish();
   if (result->status != ACCEL_SHM_OK) result->rank = blamed_;
   if (result->status == ACCEL_SHM_MISMATCH && blamed_ >= 0 && blamed_ < ranks_) {
-    result->theirs = segment_.progress(blamed_).requests[requests_ & 1u];
+    result->theirs = parts_.kind != 0 ? parts_ : segment_.progress(blamed_).requests[requests_ & 1u];
   }
   ++requests_;
   return result->status;

@@ -36,6 +36,7 @@ class Group {
   int32_t all_gather(const uint8_t* input, uint8_t* output, int64_t bytes);
   int32_t reduce_scatter(const uint8_t* input, uint8_t* output, const accel_shm_request& request);
   int32_t all_to_all(const accel_shm_buffers& buffers);
+  int32_t parts_differ(int32_t sender, int32_t receiver, int64_t sent, int64_t expected);
 
   int32_t dispatch(const accel_shm_request& request, const accel_shm_buffers& buffers);
   bool valid(const accel_shm_request& request, const accel_shm_buffers& buffers) const;
@@ -70,6 +71,7 @@ class Group {
   Deadline deadline_{};
   int32_t threads_ = 1;
   int32_t blamed_ = -1;
+  accel_shm_request parts_{};  // of an ALL_TO_ALL whose parts differ
 };
 
 } // namespace accel_shm

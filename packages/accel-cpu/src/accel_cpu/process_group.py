@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore  # not exported by torch.distributed
 
+from accel_cpu.point_to_point import PointToPoint, Transfer
+
 _AVERAGE: int = getattr(dist.ReduceOp.RedOpType, "AVG").value  # noqa: B009 - torch's stubs lack it
 
 
@@ -63,6 +65,7 @@ class HostProcessGroup(dist.ProcessGroup):
         # torch >= 2.15 reads the default backend of each group, for its flight recorder.
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         _serve_monitored_barrier()
+        self._point_to_point = PointToPoint(self._gloo, PrefixStore("point_to_point", store), rank, self._end)
         #: The collectives: `SharedMemory` or `Communicator`; None: gloo has to do all.
         self._library: Any = None
 
@@ -181,7 +184,21 @@ class HostProcessGroup(dist.ProcessGroup):
             return self._by_gloo("alltoall_base", [tensor], opts, output, tensor, receives, sends, opts)
         return self._run(lambda: self._library.all_to_all(output, tensor, given, taken), [output], opts)
 
+    # -------------------------------------------------------------------------------- point to point
+
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> Transfer:
+        return self._point_to_point.send(tensors[0], to, tag)
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Transfer:
+        return self._point_to_point.receive(tensors[0], source, tag)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Transfer:
+        return self._point_to_point.receive(tensors[0], -1, tag)
+
     # ------------------------------------------------------------------------------------- decisions
+
+    def _end(self) -> None:
+        """End the group on all ranks: a send and its receive differ."""
 
     def _run(self, call: Callable[[], None], results: list[Tensor], opts: Any) -> Any:
         """Run the call, and return its handle."""

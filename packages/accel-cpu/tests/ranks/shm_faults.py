@@ -83,6 +83,8 @@ def _call(what: str) -> None:
         "root": lambda: dist.broadcast(tensor, 1),
         "barrier": dist.barrier,
         "by gloo": lambda: dist.scatter(tensor, src=0),
+        "scatter": lambda: dist.scatter(tensor, src=2),
+        "uneven list": lambda: dist.scatter(tensor, [tensor, torch.ones(5, 6), tensor], src=2),
         "reduce": lambda: dist.reduce(tensor, 0),
         "asynchronous": lambda: dist.all_reduce(tensor.double(), async_op=True).wait(),
     }
@@ -94,10 +96,14 @@ def differ(rank: int, ranks: int, what: str, other: str) -> None:
     _call(other if rank == ranks - 1 else what)
 
 
-def uneven(rank: int, ranks: int) -> None:
-    """Rank 0 sends rank 1 more than rank 1 expects."""
-    sends = [1, 2] if rank == 0 else [1, 1]
-    dist.all_to_all_single(torch.empty(2), torch.ones(sum(sends)), [1, 1], sends)
+def uneven(rank: int, ranks: int, hosts: Sequence[int] = ()) -> str:
+    """Return what is raised where rank 0 sends rank 1 more than rank 1 expects."""
+    group = group_on(rank, hosts) if hosts else dist.new_group()
+    sends = [2 if (rank, other) == (0, 1) else 1 for other in range(ranks)]
+    parts = [1] * ranks
+    return _said(
+        lambda: dist.all_to_all_single(torch.empty(ranks), torch.ones(sum(sends)), parts, sends, group=group)
+    )
 
 
 def after_a_failure(rank: int, ranks: int) -> list[str]:

@@ -160,7 +160,8 @@ def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
         ("broadcast", "root", "root 1"),
         ("float32", "barrier", "barrier"),
         ("float32", "reduce", "reduce (sum)"),
-        ("float32", "by gloo", "barrier"),
+        ("float32", "by gloo", "another collective by gloo"),
+        ("scatter", "uneven list", "another collective by gloo"),
         ("float32", "asynchronous", "float64"),
     ],
 )
@@ -175,9 +176,14 @@ def test_different_calls_are_an_error_on_every_rank_that_shows_both(
     assert named in reports[0].error
 
 
-def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_both_ranks() -> None:
-    for report in jobs.run(faults.uneven, 2):
-        assert "CollectiveMismatch" in report.error
+@pytest.mark.parametrize(("ranks", "hosts"), [(2, ()), (3, ()), (4, (0, 0, 1, 1))])
+def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_all_ranks(
+    ranks: int, hosts: tuple[int, ...]
+) -> None:
+    for rank, report in enumerate(jobs.run(faults.uneven, ranks, hosts, backend="gloo" if hosts else "shm")):
+        assert report.value.startswith("CollectiveMismatch"), report
+        assert "rank 0 sends 8 bytes to rank 1, which expects 4" in report.value
+        assert f"rank {rank} and rank {rank}" not in report.value
         assert report.seconds < SOON
 
 

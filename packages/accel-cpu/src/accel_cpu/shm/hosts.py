@@ -38,15 +38,15 @@ class Hosts(SharedMemory):
     group:   this host's memory.
     hosts:   the ranks of each host.
     among:   torch's store, with a prefix that nobody else uses.
+    gloo:    the process group of all ranks.
     """
 
-    has_all_to_all = False
     kinds: ClassVar = {**SharedMemory.kinds, library.REDUCE: "all_reduce"}  # whose first step it is
 
     def __init__(
-        self, group: Any, rank: int, hosts: Sequence[Sequence[int]], among: Any, timeout: timedelta
+        self, group: Any, rank: int, hosts: Sequence[Sequence[int]], among: Any, timeout: timedelta, gloo: Any
     ) -> None:
-        self._hosts = hosts
+        self._hosts, self._gloo = hosts, gloo
         self._host = next(index for index, ranks in enumerate(hosts) if rank in ranks)
         super().__init__(group, rank, hosts[self._host], int(timeout.total_seconds() * 1000))
         self._store = among
@@ -127,6 +127,28 @@ class Hosts(SharedMemory):
             self._between("all_gather", flat, among_leaders)
             super().broadcast(gathered, 0)
         output.detach().copy_(gathered.view(output.shape))
+
+    @override
+    def all_to_all(self, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]) -> None:
+        flat, received = contiguous(tensor.detach()), contiguous(output.detach())
+        self.compare(f"all_to_all {tensor.dtype}", None, 0)
+        mine = torch.tensor([sends, receives])
+        tables = [torch.empty_like(mine) for _ in sends]
+        self._gloo.allgather([tables], [mine]).wait()
+        sent, expected = torch.stack(tables).unbind(1)
+        for sender, receiver in (sent != expected.t()).nonzero().tolist():
+            self.break_off(library.MISMATCH)
+            self._failure = CollectiveMismatch(
+                what=f"rank {sender} and rank {receiver} called different collectives",
+                found=f"rank {sender} sends {sent[sender, receiver]} bytes to rank {receiver}, "
+                f"which expects {expected[receiver, sender]}",
+                expected="parts of the size that their receiver expects",
+                do="print the split sizes on each rank ahead of the call",
+            )
+            raise self._failure
+        parts = [each.view(-1).view(torch.uint8) for each in (received, flat)]
+        self._gloo.alltoall_base(*parts, receives, sends, dist.AllToAllOptions()).wait()
+        store(received, output)
 
     @override
     def compare(self, what: str, tensor: Tensor | None, root: int) -> None:

@@ -37,7 +37,6 @@ class SharedMemory:
     Operations are numbers: ACCEL_SHM_SUM …. ranks: those that share the memory, as the process group counts them.
     """
 
-    has_all_to_all = True
     #: What errors call a request.
     kinds: ClassVar = {
         library.BARRIER: "barrier",
@@ -55,6 +54,7 @@ class SharedMemory:
         self._process = os.getpid()
         self._failure: AccelError | None = None
         self._rank, self._ranks = rank, ranks
+        self._compared: dict[int, str] = {}  # what `compare` was called with, by its number
         self.set_timeout(timeout_ms)
 
     def run(
@@ -165,7 +165,9 @@ class SharedMemory:
         """Wait for all ranks, and raise `CollectiveMismatch` unless they are about to do the same elsewhere."""
         dtype = -1 if tensor is None else DTYPES[tensor.dtype]
         size = 0 if tensor is None or tensor.layout != torch.strided else size_of(tensor)
-        self.run(library.BARRIER, dtype, size, root=root, detail=zlib.crc32(what.encode()))
+        number = zlib.crc32(what.encode())
+        self._compared[number] = what
+        self.run(library.BARRIER, dtype, size, root=root, detail=number)
 
     def break_off(self, status: int = library.INTERRUPTED, rank: int = -1) -> None:
         """End the group on all ranks, also for a thread that is waiting in `run`.
@@ -197,9 +199,14 @@ class SharedMemory:
 
     def _error(self, mine: str, status: int, rank: str, theirs: _Request) -> AccelError:
         if status == library.MISMATCH and theirs[0]:
+            found = f"{rank}: {self._described(theirs)}\nrank {self._rank}: {mine}"
+            if theirs[0] == library.ALL_TO_ALL and theirs[4] != theirs[5]:
+                receiver = f"rank {self._ranks[theirs[3]]}"
+                found = f"{rank} sends {theirs[4]} bytes to {receiver}, which expects {theirs[5]}"
+                rank = receiver if rank == f"rank {self._rank}" else rank
             return CollectiveMismatch(
                 what=f"{rank} and rank {self._rank} called different collectives",
-                found=f"{rank}: {self._described(theirs)}\nrank {self._rank}: {mine}",
+                found=found,
                 expected="the same collective, with tensors of one shape and type, on all ranks",
                 do="print the shape and dtype on each rank ahead of the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
             )
@@ -230,7 +237,10 @@ class SharedMemory:
         kind, type_number, number, root, size, detail = request
         dtype = _NAMES[type_number] if 0 <= type_number < len(_NAMES) else "?"
         operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
-        return f"{self.kinds.get(kind, '?')}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
+        name = self.kinds.get(kind, "?")
+        if kind == library.BARRIER and detail:
+            name = f"{self._compared.get(detail, 'another collective')} by gloo"
+        return f"{name}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
 
 
 def shape_of(tensor: Tensor) -> int:

@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import PrefixStore  # not exported by torch.dist
 
 from accel_cpu.errors import CollectiveFailed
 from accel_cpu.process_group import Finished, HostProcessGroup, by_value, call_gloo, concatenated, size_of
-from accel_cpu.shm import rendezvous
+from accel_cpu.shm import library, rendezvous
 from accel_cpu.shm.hosts import Hosts
 from accel_cpu.shm.library import REDUCIBLE
 from accel_cpu.shm.memory import OPERATIONS, SharedMemory
@@ -184,7 +184,7 @@ class ShmProcessGroup(HostProcessGroup):
             handle, self.reason, hosts = rendezvous.join(among, rank, size)
         if handle is not None:
             if len(hosts) > 1:
-                self._library = Hosts(handle, rank, hosts, among, timeout)
+                self._library = Hosts(handle, rank, hosts, among, timeout, self._gloo)
             else:
                 self._library = SharedMemory(handle, rank, hosts[0], int(timeout.total_seconds() * 1000))
             self._sequencer = Sequencer(self._library)
@@ -215,7 +215,7 @@ class ShmProcessGroup(HostProcessGroup):
         alike = len({tensor.dtype for tensor in (*outputs, *inputs)}) == 1
         complete = len(outputs) == len(inputs) == self.size()
         taken = complete and alike and self._takes(*outputs, *inputs)
-        if not taken or not self._library.has_all_to_all:
+        if not taken:
             return self._by_gloo("alltoall", inputs, opts, outputs, inputs, opts)
 
         def call() -> None:
@@ -242,6 +242,10 @@ class ShmProcessGroup(HostProcessGroup):
         super().abort()
         self.shutdown()
 
+    def _end(self) -> None:
+        if self._library is not None:
+            self._library.break_off(library.MISMATCH)
+
     def _run(self, call: Callable[[], None], results: list[Tensor], opts: Any) -> Any:
         return self._sequencer.run(call, results, asynchronous=bool(getattr(opts, "asyncOp", False)))
 
@@ -253,10 +257,14 @@ class ShmProcessGroup(HostProcessGroup):
             what = f"{name} {opts.reduceOp.op}" if hasattr(opts, "reduceOp") else name
             # What ranks send to each other may differ in size.
             compared = tensors[0] if tensors and not name.startswith("alltoall") else None
+            # The lists of a root, which gloo would find only there, when the others are waiting for it.
+            lists = [each for argument in arguments if isinstance(argument, list) for each in argument]
+            if not all(self._are_even(parts, tensors[0]) for parts in lists if isinstance(parts, list)):
+                what = f"{what} of parts that differ from the tensor"
             self._library.compare(what, compared, getattr(opts, "rootRank", 0))
             call_gloo(self._gloo, name, *arguments).wait()
 
         return self._run(call, list(tensors), opts)
 
     def _exchanges(self, sends: list[int] | None, receives: list[int] | None) -> bool:
-        return sends is not None and receives is not None and self._library.has_all_to_all
+        return sends is not None and receives is not None
