@@ -28,7 +28,7 @@ SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
 #: Libraries that were compiled with the wheel: see hatch_build.py.
 PREBUILT = Path(__file__).with_name("prebuilt")
-_WITH_PYTHON = ("autocast", "collectives", "dry_collectives", "module", "places")
+_WITH_PYTHON = ("agreement", "autocast", "collectives", "dry_collectives", "module", "places")
 #: The files of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
 #: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {

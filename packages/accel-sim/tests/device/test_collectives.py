@@ -4,7 +4,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -194,6 +194,92 @@ def test_npu_s_backend_has_the_names_of_torch_npu_s() -> None:
     assert distributed.is_hccl_available()
     assert "lccl" in dist.Backend.backend_list
     assert dist.Backend.default_device_backend_map["npu"] == "hccl"
+
+
+def _reduce_scatter(elements: int, dtype: torch.dtype) -> None:
+    size = dist.get_world_size()
+    dist.reduce_scatter_tensor(mine(elements, dtype=dtype), mine(elements * size, dtype=dtype))
+
+
+def _gather(elements: int, dtype: torch.dtype) -> None:
+    rank, size, _device = here()
+    dist.gather(mine(elements, dtype=dtype), [mine(elements, dtype=dtype)] * size if rank == 0 else None, 0)
+
+
+def _scatter(elements: int, dtype: torch.dtype) -> None:
+    rank, size, _device = here()
+    dist.scatter(mine(elements, dtype=dtype), [mine(elements, dtype=dtype)] * size if rank == 0 else None, 0)
+
+
+#: Each with the number of elements and the dtype, which differ between the ranks.
+CALLS: dict[str, Callable[[int, torch.dtype], Any]] = {
+    "all_reduce": lambda n, dtype: dist.all_reduce(mine(n, dtype=dtype)),
+    "asynchronous": lambda n, dtype: dist.all_reduce(mine(n, dtype=dtype), async_op=True).wait(),
+    "reduce": lambda n, dtype: dist.reduce(mine(n, dtype=dtype), 0),
+    "broadcast": lambda n, dtype: dist.broadcast(mine(n, dtype=dtype), 0),
+    "all_gather": lambda n, dtype: dist.all_gather(
+        [mine(n, dtype=dtype) for _ in range(2)], mine(n, dtype=dtype)
+    ),
+    "all_gather_into_tensor": lambda n, dtype: dist.all_gather_into_tensor(
+        mine(2 * n, dtype=dtype), mine(n, dtype=dtype)
+    ),
+    "reduce_scatter_tensor": _reduce_scatter,
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all_single": lambda n, dtype: dist.all_to_all_single(
+        mine(2 * n, dtype=dtype), mine(2 * n, dtype=dtype)
+    ),
+    "another": lambda n, _: dist.broadcast(mine(n), 0) if dist.get_rank() else dist.all_reduce(mine(n)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_different_calls_are_an_error_on_both_ranks(name: str) -> None:
+    rank, size, _device = here()
+    for others in ((8, torch.float32), (2, torch.float32), (4, torch.int32), (2, torch.float64)):
+        raises(partial(CALLS[name], *((4, torch.float32), others)[rank]), RuntimeError, "ranks called")
+    tensor = mine(2, value=1)
+    dist.all_reduce(tensor)  # nothing has been moved, so that the group goes on
+    same(tensor, [float(size)] * 2)
+
+
+@pytest.mark.parametrize("how", ["send", "isend", "batch", "from any"])
+def test_different_sends_and_receives_are_an_error_on_both_ranks(how: str) -> None:
+    rank, _size, _device = here()
+    sent = mine(4, value=1)
+    for received in (mine(8), mine(2), mine(0), mine(4, dtype=torch.int32), mine(2, dtype=torch.int64)):
+        group = dist.new_group()
+        before, tensor = received.clone(), (sent, received)[rank]
+
+        def exchange(tensor: torch.Tensor = tensor, group: Any = group) -> None:
+            if how == "batch":
+                operation = dist.isend if rank == 0 else dist.irecv
+                for work in dist.batch_isend_irecv([dist.P2POp(operation, tensor, 1 - rank, group)]):
+                    work.wait()
+            elif rank == 0:
+                dist.isend(tensor, 1, group).wait() if how == "isend" else dist.send(tensor, 1, group)
+            else:
+                dist.recv(tensor, None if how == "from any" else 0, group)
+
+        raises(
+            exchange,
+            RuntimeError,
+            "a send and its receive differ: rank 0 sends 16 bytes of Float; rank 1 receives",
+        )
+        same(received, before.cpu())
+        raises(partial(dist.send, sent, 1 - rank, group), RuntimeError, "a send and its receive differ")
+
+
+def test_sends_in_any_order() -> None:
+    rank, _size, device = here()
+    sent = [(mine(size, value=size), tag) for tag in (7, 1 << 20) for size in (1, 500_000, 3)]
+    works = [dist.isend(tensor, 1 - rank, tag=tag) for tensor, tag in sent]
+    for size, tag in ((size, tag) for tag in (1 << 20, 7) for size in (1, 500_000, 3)):
+        received = torch.zeros(size, device=device)
+        assert dist.recv(received, None if tag == 7 else 1 - rank, tag=tag) == 1 - rank
+        same(received[-1], float(size))
+    for work in reversed(works):
+        work.wait()
 
 
 def test_a_collective_that_is_refused_holds_no_memory() -> None:

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives between simulated devices: gloo on aliases of their memory, with the rules of the real backends. A
 // collective starts after the work on its caller's stream, and runs on a stream of its group.
+#include "agreement.h"
 #include "aten.h"
-#include "collectives.h"
 #include "order.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
-#include <thread>
 
 namespace accel_sim {
 
@@ -123,31 +122,6 @@ void check_alike(const char* what, const std::vector<std::vector<at::Tensor>>& p
   }
 }
 
-// A send or receive of gloo completes inside its wait() only, which may be called once. A thread calls it, so that the
-// work can be polled and waited for as often as any other.
-class PointToPointWork final : public c10d::Work {
- public:
-  explicit PointToPointWork(c10::intrusive_ptr<c10d::Work> part)
-      : c10d::Work(-1, part->retrieveOpType()), part_(std::move(part)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get())) {}
-  int sourceRank() const override { return part_->sourceRank(); }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-  void run() {
-    try {
-      part_->wait();
-      finish();
-      future_->markCompleted();
-    } catch (...) {
-      finish(std::current_exception());
-      future_->setError(std::current_exception());
-    }
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Work> part_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-};
-
 // Device memory on loan to gloo, whose threads keep their tensors for a moment after a work is done. The work ends the loan.
 using Loan = std::shared_ptr<c10::Storage>;
 using Loans = std::vector<std::weak_ptr<c10::Storage>>;  // weak: a collective that is refused ends its loans
@@ -177,9 +151,7 @@ class SimWork final : public c10d::Work {
   // finish runs once, when all parts are done: a division, a copy into the caller's tensors.
   SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs, std::function<void()> finish)
       : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)),
-        loans_(std::exchange(t_loans, {})) {
-    for (auto& part : parts_) part = pollable(std::move(part));
-  }
+        loans_(std::exchange(t_loans, {})) {}
 
   bool isCompleted() override {
     if (!parts_are_done()) return false;
@@ -281,12 +253,6 @@ class SimWork final : public c10d::Work {
   c10::intrusive_ptr<SimWork> shared() { return c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this); }
 
  private:
-  static WorkPtr pollable(c10::intrusive_ptr<c10d::Work> part) {
-    if (!c10d::isP2POp(part->retrieveOpType()) || dynamic_cast<SimWork*>(part.get())) return part;
-    auto transfer = c10::make_intrusive<PointToPointWork>(std::move(part));
-    std::thread([transfer] { transfer->run(); }).detach();
-    return transfer;
-  }
   bool parts_are_done() {
     return std::all_of(parts_.begin(), parts_.end(), [](auto& part) {
       auto* inner = dynamic_cast<SimWork*>(part.get());
@@ -498,7 +464,8 @@ bool equal_sizes(const Tensors& tensors) {
 class SimBackend : public c10d::Backend {
  public:
   SimBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name)
-      : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), name_(std::move(name)) {}
+      : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), name_(std::move(name)),
+        agreement_(gloo_) {}
 
   const std::string getBackendName() const override { return name_; }
   c10::intrusive_ptr<Options> getBackendOptions() override {
@@ -520,8 +487,13 @@ class SimBackend : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     check_moved(name_, tensors);
-    auto hosts = each_bytes(tensors);
-    return started(OpType::BROADCAST, {gloo_->broadcast(hosts, options)}, tensors);
+    const auto root = options.rootRank;
+    const bool mine = root == rank_;
+    auto part = agreed(
+        {OpType::BROADCAST, tensors.at(0), tensors[0]}, mine ? to_each(tensors[0]) : none(),
+        mine ? none() : of_one(root, tensors[0]), -1, root,
+        [hosts = each_bytes(tensors), options, gloo = gloo_]() mutable { return gloo->broadcast(hosts, options); });
+    return started(OpType::BROADCAST, {part}, tensors);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     TORCH_CHECK(tensors.size() == 1, "a process has one tensor in an all_reduce, found ", tensors.size());
@@ -542,27 +514,34 @@ class SimBackend : public c10d::Backend {
     auto inner = options;
     inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
     auto rest = root ? completion(options.reduceOp, hosts[0], host, size_) : nullptr;
-    return started(OpType::REDUCE, {gloo_->reduce(hosts, inner)}, tensors, rest, root);
+    auto part = agreed(
+        {OpType::REDUCE, tensors[0], tensors[0]}, of_one(options.rootRank, tensors[0]), root ? to_each(tensors[0]) : none(),
+        static_cast<int64_t>(options.reduceOp.op_), options.rootRank,
+        [hosts, inner, gloo = gloo_]() mutable { return gloo->reduce(hosts, inner); });
+    return started(OpType::REDUCE, {part}, tensors, rest, root);
   }
   WorkPtr allgather(
       std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     auto& mine = outputs.at(0);
     check_moved(name_, inputs);
     check_piece(mine, rank_, inputs.at(0));
-    if (equal_sizes(mine)) {
-      std::vector<Tensors> hosts{each_bytes(mine)};
-      auto sources = each_bytes(inputs);
-      return started(OpType::ALLGATHER, {gloo_->allgather(hosts, sources, options)}, mine);
-    }
-    SimWork::Works parts;
-    for (int rank = 0; rank < size_; rank++) {
-      Tensors hosts{bytes(mine[static_cast<size_t>(rank)])};
-      if (rank == rank_) hosts[0].copy_(bytes(inputs.at(0)));
-      c10d::BroadcastOptions from;
-      from.rootRank = rank;
-      parts.push_back(gloo_->broadcast(hosts, from));
-    }
-    return started(OpType::ALLGATHER, std::move(parts), mine);
+    std::vector<Tensors> hosts{each_bytes(mine)};
+    Tensors sources = each_bytes(inputs);
+    auto start = [hosts, sources, options, gloo = gloo_]() mutable {
+      if (equal_sizes(hosts[0])) return gloo->allgather(hosts, sources, options);
+      hosts[0][static_cast<size_t>(gloo->getRank())].copy_(sources[0]);
+      WorkPtr last;
+      for (int rank = 0; rank < gloo->getSize(); rank++) {
+        if (last) last->wait();
+        Tensors one{hosts[0][static_cast<size_t>(rank)]};
+        c10d::BroadcastOptions from;
+        from.rootRank = rank;
+        last = gloo->broadcast(one, from);
+      }
+      return last;
+    };
+    auto part = agreed({OpType::ALLGATHER, inputs[0], mine[0]}, to_each(inputs[0]), of_each(mine), start);
+    return started(OpType::ALLGATHER, {part}, mine);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     DeviceWorkGuard inside;
@@ -571,7 +550,10 @@ class SimBackend : public c10d::Backend {
     auto to = bytes(output);
     // The input may be a piece of the output.
     auto from = input.is_alias_of(output) ? bytes(input).clone() : bytes(input);
-    return started(OpType::_ALLGATHER_BASE, {gloo_->_allgather_base(to, from, options)}, {output});
+    auto part = agreed(
+        {OpType::_ALLGATHER_BASE, input, output}, to_each(input), to_each(input),
+        [to, from, options, gloo = gloo_]() mutable { return gloo->_allgather_base(to, from, options); });
+    return started(OpType::_ALLGATHER_BASE, {part}, {output});
   }
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -588,7 +570,10 @@ class SimBackend : public c10d::Backend {
     for (const auto& list : outputs) hosts.push_back(each_bytes(list));
     auto sources = each_bytes(inputs);
     const auto to = outputs.empty() ? Tensors() : outputs[0];
-    return started(OpType::GATHER, {gloo_->gather(hosts, sources, options)}, to);
+    auto part = agreed(
+        {OpType::GATHER, inputs[0], inputs[0]}, of_one(options.rootRank, inputs[0]), to.empty() ? none() : of_each(to), -1,
+        options.rootRank, [hosts, sources, options, gloo = gloo_]() mutable { return gloo->gather(hosts, sources, options); });
+    return started(OpType::GATHER, {part}, to);
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
     check_moved(name_, outputs);
@@ -596,7 +581,11 @@ class SimBackend : public c10d::Backend {
     std::vector<Tensors> sources;
     for (const auto& list : inputs) sources.push_back(each_bytes(list));
     auto hosts = each_bytes(outputs);
-    return started(OpType::SCATTER, {gloo_->scatter(hosts, sources, options)}, outputs);
+    auto part = agreed(
+        {OpType::SCATTER, outputs[0], outputs[0]}, inputs.empty() ? none() : of_each(inputs[0]),
+        of_one(options.rootRank, outputs[0]), -1, options.rootRank,
+        [hosts, sources, options, gloo = gloo_]() mutable { return gloo->scatter(hosts, sources, options); });
+    return started(OpType::SCATTER, {part}, outputs);
   }
   // An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
   WorkPtr reduce_scatter(
@@ -615,7 +604,10 @@ class SimBackend : public c10d::Backend {
     all.reduceOp = on_gloo(options.reduceOp, outputs[0].scalar_type());
     all.timeout = options.timeout;
     auto rest = completion(options.reduceOp, mine, to, size_);
-    return started(OpType::REDUCE_SCATTER, {gloo_->allreduce(hosts, all)}, outputs, std::move(rest));
+    auto part = agreed(
+        {OpType::REDUCE_SCATTER, inputs[0][0], outputs[0]}, of_each(inputs[0]), to_each(outputs[0]), options.reduceOp,
+        [hosts, all, gloo = gloo_]() mutable { return gloo->allreduce(hosts, all); });
+    return started(OpType::REDUCE_SCATTER, {part}, outputs, std::move(rest));
   }
   WorkPtr _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
@@ -637,8 +629,11 @@ class SimBackend : public c10d::Backend {
     auto to = bytes(output), from = bytes(input);
     // gloo takes the sizes away from its caller: these are copies.
     auto to_sizes = byte_splits(output_sizes, output, size_), from_sizes = byte_splits(input_sizes, input, size_);
-    return started(
-        OpType::ALLTOALL_BASE, {gloo_->alltoall_base(to, from, to_sizes, from_sizes, options)}, {output});
+    auto part = agreed(
+        {OpType::ALLTOALL_BASE, input, output}, from_sizes, to_sizes, [=, gloo = gloo_]() mutable {
+          return gloo->alltoall_base(to, from, to_sizes, from_sizes, options);
+        });
+    return started(OpType::ALLTOALL_BASE, {part}, {output});
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     DeviceWorkGuard inside;
@@ -650,28 +645,65 @@ class SimBackend : public c10d::Backend {
     for (const auto& host : hosts) total += to_sizes.emplace_back(host.numel());
     for (const auto& input : inputs) from_sizes.push_back(static_cast<int64_t>(input.nbytes()));
     auto to = at::empty({total}, at::TensorOptions().dtype(at::kByte));
-    auto part = gloo_->alltoall_base(to, from, to_sizes, from_sizes, options);
+    auto part = agreed(
+        {OpType::ALLTOALL, inputs.at(0), outputs.at(0)}, from_sizes, to_sizes, [=, gloo = gloo_]() mutable {
+          return gloo->alltoall_base(to, from, to_sizes, from_sizes, options);
+        });
     return started(OpType::ALLTOALL, {part}, outputs, [to, hosts] { copy_pieces(to, hosts); });
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     check_moved(name_, tensors);
-    auto hosts = each_bytes(tensors);
-    return started(OpType::SEND, {gloo_->send(hosts, to, tag)}, tensors, nullptr, /*writes=*/false);
+    auto part = agreement_.send(bytes(tensors.at(0)), tensors[0].scalar_type(), to, tag);
+    return started(OpType::SEND, {part}, tensors, nullptr, /*writes=*/false);
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
     check_moved(name_, tensors);
-    auto hosts = each_bytes(tensors);
-    return started(OpType::RECV, {gloo_->recv(hosts, from, tag)}, tensors);
+    return started(OpType::RECV, {agreement_.receive(bytes(tensors.at(0)), tensors[0].scalar_type(), from, tag)}, tensors);
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
-    auto hosts = each_bytes(tensors);
-    return started(OpType::RECVANYSOURCE, {gloo_->recvAnysource(hosts, tag)}, tensors);
+    auto part = agreement_.receive(bytes(tensors.at(0)), tensors[0].scalar_type(), -1, tag);
+    return started(OpType::RECVANYSOURCE, {part}, tensors);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    return started(OpType::BARRIER, {gloo_->barrier(options)}, {});
+    const Agreed all{OpType::BARRIER, at::Tensor(), at::Tensor()};
+    auto part = agreed(all, none(), none(), [options, gloo = gloo_] { return gloo->barrier(options); });
+    return started(OpType::BARRIER, {part}, {});
   }
 
  private:
+  using Sizes = std::vector<int64_t>;
+  using Start = std::function<WorkPtr()>;
+  struct Agreed {
+    OpType type;
+    at::Tensor given, taken;  // for their dtypes
+  };
+  Sizes none() const { return Sizes(static_cast<size_t>(size_)); }
+  Sizes to_each(const at::Tensor& tensor) const {
+    return Sizes(static_cast<size_t>(size_), static_cast<int64_t>(tensor.nbytes()));
+  }
+  Sizes of_one(int64_t rank, const at::Tensor& tensor) const {
+    TORCH_CHECK(rank >= 0 && rank < size_, "no rank ", rank, " in a group of ", size_);
+    auto sizes = none();
+    sizes[static_cast<size_t>(rank)] = static_cast<int64_t>(tensor.nbytes());
+    return sizes;
+  }
+  static Sizes of_each(const Tensors& tensors) {
+    Sizes sizes;
+    for (const auto& tensor : tensors) sizes.push_back(static_cast<int64_t>(tensor.nbytes()));
+    return sizes;
+  }
+  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, int64_t operation, int64_t root, Start start) {
+    const auto dtype = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.scalar_type() : at::kByte; };
+    return agreement_.collective(
+        {what.type, dtype(what.given), dtype(what.taken), operation, root, std::move(gives), std::move(takes)},
+        std::move(start));
+  }
+  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, Start start) {
+    return agreed(what, std::move(gives), std::move(takes), -1, -1, std::move(start));
+  }
+  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, const ReduceOp& op, Start start) {
+    return agreed(what, std::move(gives), std::move(takes), static_cast<int64_t>(op.op_), -1, std::move(start));
+  }
   WorkPtr started(
       c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr,
       bool writes = true) {
@@ -689,12 +721,15 @@ class SimBackend : public c10d::Backend {
     c10d::AllreduceOptions options;
     options.reduceOp = on_gloo(op, tensor.scalar_type());
     options.timeout = timeout;
-    auto part = gloo_->allreduce(hosts, options);
+    auto part = agreed(
+        {OpType::ALLREDUCE, tensor, tensor}, to_each(tensor), to_each(tensor), op,
+        [hosts, options, gloo = gloo_]() mutable { return gloo->allreduce(hosts, options); });
     return started(OpType::ALLREDUCE, {part}, {tensor}, completion(op, hosts[0], host, size_));
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::string name_;
+  Agreement agreement_;
   bool coalescing_ = false;
   SimWork::Works coalesced_;
   GroupStreams streams_;
