@@ -9,15 +9,16 @@ overrides only the methods for which its module differs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from typing_extensions import override
 
+from accel_core.device_module import DeviceModule, completed, is_torchs_accelerator
 from accel_core.errors import InvalidDevice, InvalidTraits, UnsupportedBackend
 from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpTable
@@ -25,49 +26,6 @@ from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Trait, VisibleDevices
 
 __all__ = ["DeviceModule", "NoPinnedMemory", "NoStreams", "OneDeviceAccelerator", "TorchDeviceAccelerator"]
-
-
-class DeviceModule(Protocol):
-    """Interface of `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …). A device index of None is the current device.
-
-    If a runtime lacks a function, or its signature differs, override the method of the accelerator that calls it.
-    Graphs (`graph`, and `<TYPE>Graph`) are optional.
-    """
-
-    @property
-    def Stream(self) -> Callable[..., Any]: ...
-    @property
-    def Event(self) -> Callable[..., Any]: ...
-    @property
-    def default_generators(self) -> Sequence[torch.Generator]: ...
-
-    def is_available(self) -> bool: ...
-    def device_count(self) -> int: ...
-    def current_device(self) -> int: ...
-    def set_device(self, device: int, /) -> object: ...
-    def synchronize(self, device: int | None = ..., /) -> object: ...
-    def get_device_properties(self, device: int, /) -> Any: ...
-
-    def get_rng_state(self, device: int = ..., /) -> torch.Tensor: ...
-    def set_rng_state(self, new_state: torch.Tensor, device: int = ..., /) -> object: ...
-    def manual_seed(self, seed: int, /) -> object: ...
-    def manual_seed_all(self, seed: int, /) -> object: ...
-    def initial_seed(self) -> int: ...
-
-    def stream(self, stream: Any, /) -> AbstractContextManager[Any]: ...
-    def current_stream(self, device: int | None = ..., /) -> Any: ...
-    def default_stream(self, device: int | None = ..., /) -> Any: ...
-
-    def empty_cache(self) -> object: ...
-    def memory_allocated(self, device: int | None = ..., /) -> int: ...
-    def max_memory_allocated(self, device: int | None = ..., /) -> int: ...
-    def memory_reserved(self, device: int | None = ..., /) -> int: ...
-    def max_memory_reserved(self, device: int | None = ..., /) -> int: ...
-    def memory_stats(self, device: int | None = ..., /) -> dict[str, Any]: ...
-    def reset_peak_memory_stats(self, device: int | None = ..., /) -> object: ...
-    def mem_get_info(self, device: int | None = ..., /) -> tuple[int, int]: ...
-
-    def is_bf16_supported(self) -> bool: ...
 
 
 def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
@@ -146,6 +104,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     ops:         the vendor's op table.
     traits:      what the device cannot do, by Feature or class name of a builder; other keys raise InvalidTraits.
     device_module: default `torch.<name>`, as registered by the vendor's runtime.
+    fallbacks:   functions for names that the device module may lack, ahead of torch's own (see DeviceModule).
     compile_backend: default backend of torch.compile.
     visible:     how the runtime reads its visible-devices variable; default: as a list of numbers.
     """
@@ -158,6 +117,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         ops: OpTable,
         traits: Mapping[str, Trait] | None = None,
         device_module: DeviceModule | None = None,
+        fallbacks: Mapping[str, Any] | None = None,
         compile_backend: str = "inductor",
         visible: VisibleDevices | None = None,
     ) -> None:
@@ -168,7 +128,8 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         #: The ops of the device.
         self.op_table = ops
         self.traits: Mapping[str, Trait] = checked_traits(name, traits or {}, ops)
-        self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
+        module = getattr(torch, name) if device_module is None else device_module
+        self.device_module: DeviceModule = completed(module, name, fallbacks)
         self._is_own = _IsOfType(name)
         self.visible = visible
         _complete(getattr(torch, name, None), self)
@@ -286,6 +247,8 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.device_module.reset_peak_memory_stats(device_index)
 
     def total_memory(self, device_index: int | None = None) -> int:
+        if not hasattr(self.device_module, "get_device_properties"):
+            return int(self.device_module.mem_get_info(device_index)[1])
         index = self.current_device() if device_index is None else device_index
         return int(self.device_module.get_device_properties(index).total_memory)
 
@@ -302,8 +265,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     def _pin_arguments(self) -> tuple[str, ...]:
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
-        current = torch.accelerator.current_accelerator()
-        return () if current is not None and current.type == self._name else (self._name,)
+        return () if is_torchs_accelerator(self._name) else (self._name,)
 
     # ------------------------------------------------------------------------------------- dtypes
 
@@ -424,10 +386,6 @@ class NoStreams(DeepSpeedAccelerator):
     @override
     def default_stream(self, device_index: int | None = None) -> None:
         return None
-
-    @override
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return callback()
 
 
 class NoPinnedMemory(PinnedMemoryInterface):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -48,7 +48,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
                 collectives="hccl",
                 ops=TABLE,
                 traits=traits.of_mode(hpu.is_lazy()),
-                # It lacks empty_cache, _lazy_call and default_generators, and its synchronize takes no device.
+                # It lacks empty_cache and default_generators, and its synchronize takes no device.
                 device_module=cast(DeviceModule, hpu),
                 # If Habana's package does not register it, torch.compile says so.
                 compile_backend="hpu_backend",
@@ -68,10 +68,6 @@ class HPU_Accelerator(OneDeviceAccelerator):
     @override
     def handles_memory_backpressure(self) -> bool:
         return True
-
-    @override
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return callback()  # the runtime has no lazy calls; its generator exists after the import
 
     @override
     def default_generator(self, device_index: int) -> torch.Generator:

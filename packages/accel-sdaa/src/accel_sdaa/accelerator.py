@@ -26,7 +26,8 @@ class SDAA_Accelerator(TorchDeviceAccelerator):
             collectives="tccl",
             ops=TABLE,
             traits=TRAITS,
-            device_module=namespace.completed(torch_sdaa.sdaa),
+            device_module=torch_sdaa.sdaa,
+            fallbacks=namespace.fallbacks(torch_sdaa.sdaa),
             compile_backend=_NOT_CHOSEN,
             visible=VISIBLE,
         )

@@ -19,7 +19,7 @@ class Toy_Accelerator(TorchDeviceAccelerator):
     """Two devices in host memory: to torch, every tensor of theirs is a CPU tensor."""
 
     def __init__(self) -> None:
-        # The driver has no device properties, which total_memory() would ask for.
+        # The driver has no device properties; its mem_get_info has the total, too.
         module = cast(DeviceModule, driver)
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=module)
 
@@ -30,10 +30,6 @@ class Toy_Accelerator(TorchDeviceAccelerator):
     @override
     def device(self, device_index: int | None = None) -> torch.device:
         return torch.device("cpu")
-
-    @override
-    def total_memory(self, device_index: int | None = None) -> int:
-        return driver.mem_get_info(device_index)[1]
 
     @override
     def visible_devices_envs(self) -> list[str]:
