@@ -10,7 +10,8 @@ import torch
 from typing_extensions import override
 
 from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, OneDeviceAccelerator
-from accel_mps import collectives, memory, runtime, traits
+from accel_core.vendor import host_collectives
+from accel_mps import memory, runtime, traits
 from accel_mps.op_builder import TABLE
 
 _EXPORTED = ["PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK", "GLOO"]
@@ -26,7 +27,7 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
     """
 
     def __init__(self) -> None:
-        collectives.register()
+        host_collectives.register("mps")
         declared = traits.of_machine(bf16=_computes_bf16(), peaks=memory.allocator_keeps_peaks())
         super().__init__(
             "mps",

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from accel_mps import collectives
+from accel_core.vendor import host_collectives
 from accel_mps.accelerator import MPS_Accelerator
 
 
@@ -29,9 +29,9 @@ def ones() -> torch.Tensor:
 
 
 def test_kernels_are_given_to_torch_once() -> None:
-    before = collectives.register()
+    before = host_collectives.register("mps")
     MPS_Accelerator()
-    assert collectives.register() is before is not None
+    assert host_collectives.register("mps") is before is not None
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -44,7 +44,7 @@ def test_results_are_on_the_device(asynchronous: bool) -> None:
     dist.broadcast(tensor, src=0)
     assert tensor.device.type == "mps"
     assert tensor.cpu().tolist() == [1.0] * 4
-    assert not collectives._pending
+    assert not host_collectives._pending
 
 
 def test_an_error_of_gloo_s_is_gloo_s() -> None:
@@ -57,6 +57,15 @@ def test_a_received_message_has_its_sender() -> None:
         def _source_rank(self) -> int:
             return 1
 
-    work = collectives._HostWork(Received(), [])
-    collectives._pending.discard(work)
+    work = host_collectives._HostWork(Received(), [])
+    host_collectives._pending.discard(work)
     assert work._source_rank() == 1
+
+
+def test_distributed_data_parallel_averages_gradients() -> None:
+    model = torch.nn.Linear(4, 1, bias=False).to("mps")
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    parallel(torch.full((2, 4), 3.0, device="mps")).sum().backward()
+    assert model.weight.grad is not None
+    assert model.weight.grad.cpu().tolist() == [[6.0] * 4]
+    assert not host_collectives._pending

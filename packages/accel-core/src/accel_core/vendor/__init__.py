@@ -8,7 +8,8 @@ A package declares its record as an entry point::
     npu = "accel_npu.vendor:VENDOR"
 
 Only that module of the package is imported, until the probe is called (`evidence`, `confirm`) or the vendor is
-chosen (the accelerator class). `accel_core.vendor.torch_threads` is for packages whose ranks use torch's collectives.
+chosen (the accelerator class). `accel_core.vendor.torch_threads` is for packages whose ranks use torch's collectives,
+`accel_core.vendor.host_collectives` for runtimes without collectives.
 """
 
 from __future__ import annotations

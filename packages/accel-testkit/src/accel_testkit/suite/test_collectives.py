@@ -75,7 +75,8 @@ def test_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
     name, names = accelerator.communication_backend_name(), torch.distributed.Backend.backend_list
     there = name and torch.distributed.is_backend_available(name) and name in names
     holds = Holds({f"{name!r} is one of {', '.join(names)}": there})
-    holds.expect("the backend", "import the module that registers it, or correct the name")
+    do = "import the module that registers it, or correct the name; without one, use accel_core.vendor.host_collectives"
+    holds.expect("the backend", do)
 
 
 def test_ranks_join_on_their_devices(answers: Answers, traits: Traits) -> None:
