@@ -481,7 +481,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
 
     @abstractmethod
     def visible_devices_envs(self) -> list[str]:
-        """Return the variables that restrict a process to some devices. DeepSpeed's runner needs at least one."""
+        """Return the variables that restrict a process to some devices; none with the trait `visible_devices`."""
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]

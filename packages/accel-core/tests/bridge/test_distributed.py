@@ -202,9 +202,13 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`chosen("2,3", "--num_gpus", "1")` are the devices by host, where the runtime counts those of the mask only."""
     from deepspeed.launcher import runner as stock
 
-    def choose(mask: str, *options: str, traits: Any = (), count: int = -1) -> Any:
+    def choose(
+        mask: str, *options: str, traits: Any = (), count: int = -1, variables: Any = (VISIBLE,)
+    ) -> Any:
         monkeypatch.setenv(VISIBLE, mask)
-        accelerator = SimpleNamespace(visible_devices_envs=lambda: [VISIBLE], traits=dict.fromkeys(traits))
+        accelerator = SimpleNamespace(
+            visible_devices_envs=lambda: list(variables), traits=dict.fromkeys(traits)
+        )
         if count >= 0:
             rule = VisibleDevices((VISIBLE,), later=("TOY_SELECTOR",))
             accelerator = SimpleNamespace(**vars(accelerator), visible=rule, device_count=lambda: count)
@@ -212,6 +216,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
         module: Any = SimpleNamespace(**functions)
         patches.patch_runner(module, lambda: accelerator)
         args = module.parse_args([*options, "train.py"])
+        if not variables:  # the runner takes the first one
+            assert os.environ.get(module.get_accelerator().visible_devices_envs()[0]) is None
         return dict(
             module.parse_inclusion_exclusion({"localhost": len(mask.split(","))}, args.include, args.exclude)
         ), args.num_gpus
@@ -269,6 +275,14 @@ def test_names_cannot_be_filtered_by_numbers(chosen: Any) -> None:
 def test_a_variable_that_no_runtime_reads_is_no_mask(chosen: Any) -> None:
     assert chosen("5", "--num_gpus", "1", traits=["indexed_devices"]) == ({"localhost": [0]}, 1)
     assert os.environ[VISIBLE] == "5"
+
+
+@pytest.mark.upstream
+def test_devices_without_a_visible_devices_variable(chosen: Any) -> None:
+    assert chosen("0,1", "--num_gpus", "1", variables=()) == ({"localhost": [0, 1]}, 1)
+    assert chosen("0,1", "--include", "localhost:0", variables=())[0] == {"localhost": [0]}
+    with pytest.raises(InvalidEnvironment, match="rank i uses device i"):
+        chosen("0,1", "--include", "localhost:1", variables=())
 
 
 # --- where the store of rank 0 listens

@@ -410,8 +410,8 @@ class Accelerator:
 
     ranks_are_devices: False for the CPU, whose ranks share the machine's cores. visible: names of the variables that
     restrict a process to some devices. set_visible: writes them for the given devices. exports: prefixes of variables
-    that ranks on other hosts need. restricts: False if the runtime does not read `visible`: it gives each process
-    one of the devices that a variable of its own leaves, by the local rank.
+    that ranks on other hosts need. restricts: False if there is no such variable, or the runtime does not read it:
+    rank i uses device i, of those that a variable of the runtime's own leaves.
     """
 
     name: str
@@ -457,14 +457,16 @@ def accelerator() -> Accelerator:
     with stdout_to_stderr():
         device = get_accelerator()
     ranks_are_devices = device.device_name() != "cpu"  # torch's device type
+    variables = tuple(device.visible_devices_envs())
+    indexed = Feature.INDEXED_DEVICES not in getattr(device, "traits", {})
     return Accelerator(
         name=device.device_name(),
         ranks_are_devices=ranks_are_devices,
-        visible=tuple(device.visible_devices_envs()),
+        visible=variables,
         set_visible=device.set_visible_devices_envs,
         exports=tuple(device.export_envs()),
         # Ranks on CPUs are counted by the mask, though torch has one CPU.
-        restricts=not ranks_are_devices or Feature.INDEXED_DEVICES not in getattr(device, "traits", {}),
+        restricts=not ranks_are_devices or (indexed and bool(variables)),
     )
 
 

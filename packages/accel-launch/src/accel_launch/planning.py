@@ -348,7 +348,7 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
             what=f"a launcher cannot choose the devices of {host.name}",
             found=f"slots {format_cpu_list(slots)} on {accelerator.name}, whose runtime gives rank i its device i",
             expected="the first slots of a host",
-            do="leave out --include and --exclude; set the runtime's own variable that restricts a job to devices",
+            do="leave out --include and --exclude; a runtime may have a variable of its own that restricts a job",
         )
     if mask is None and not accelerator.ranks_are_devices:
         return [str(slot) for slot in slots]

@@ -15,8 +15,6 @@ from accel_mps import memory, runtime, traits
 from accel_mps.op_builder import TABLE
 
 _EXPORTED = ["PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK", "GLOO"]
-#: DeepSpeed's launcher needs a variable to set; nothing reads it, because a Mac has one GPU.
-VISIBLE_DEVICES = "ACCEL_MPS_VISIBLE_DEVICES"
 
 
 class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
@@ -83,7 +81,7 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
 
     @override
     def visible_devices_envs(self) -> list[str]:
-        return [VISIBLE_DEVICES]
+        return []
 
 
 def _computes_bf16() -> bool:

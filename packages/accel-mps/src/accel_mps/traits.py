@@ -12,6 +12,7 @@ TRAITS: dict[str, Trait] = {
     Feature.INDEXED_DEVICES: Trait.unsupported(
         "torch knows one Apple GPU; device() and device_name() drop the index"
     ),
+    Feature.VISIBLE_DEVICES: Trait.unsupported("a Mac has one GPU, and no variable hides it"),
     Feature.STREAMS: Trait.unsupported("all work goes into one queue of torch.mps, in order; Stream is None"),
     Feature.GRAPHS: Trait.unsupported("torch.mps records no graphs; a capture runs the code inside"),
     Feature.PINNED_MEMORY: Trait.unsupported("host and GPU share memory; pin_memory gives the tensor itself"),

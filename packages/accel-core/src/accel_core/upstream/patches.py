@@ -199,19 +199,30 @@ def patch_inference(package: ModuleType, current: Callable[[], Any]) -> None:
             module.get_accelerator = lambda: _WithNamedDevice(current())  # type: ignore[union-attr]
 
 
-class _WithNamedDevice:
-    """An accelerator whose `current_device()` is a torch.device: the CPU has no number in torch."""
+class _Wrapped:
+    """Accelerator of which a subclass replaces one method for DeepSpeed."""
 
     def __init__(self, accel: Any) -> None:
         self._accel = accel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accel, name)
+
+
+class _WithNamedDevice(_Wrapped):
+    """Return a torch.device as the current device: the CPU has no index in torch."""
 
     def current_device(self) -> torch.device:
         import torch  # accel_core needs none
 
         return torch.device(self._accel.current_device_name())
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accel, name)
+
+class _WithVariable(_Wrapped):
+    """Return a visible-devices variable that is never set: DeepSpeed's runner reads the first one."""
+
+    def visible_devices_envs(self) -> list[str]:
+        return [""]
 
 
 # ------------------------------------------------------------------------- CUDA that is any accelerator
@@ -283,16 +294,21 @@ class _Mask:
 
     def __init__(self, module: Any, current: Callable[[], Any]) -> None:
         self._parse, self._resolve = module.parse_args, module.parse_inclusion_exclusion
-        self._current = current
-        self._name, self._items, self._ranks = "", list[str](), -1
+        self._module, self._current = module, current
+        self._name, self._items, self._ranks, self._restricts = "", list[str](), -1, True
 
     def parse_args(self, *given: Any, **named: Any) -> Any:
         """Return DeepSpeed's options without a number of devices, which `active` applies."""
         args = self._parse(*given, **named)
         accelerator = self._current()
-        self._name = accelerator.visible_devices_envs()[0]
+        variables = accelerator.visible_devices_envs()
+        self._restricts = bool(variables)
+        if not variables:
+            self._module.get_accelerator = lambda: _WithVariable(accelerator)
+            return args
+        self._name = variables[0]
         value, rule = os.environ.get(self._name, ""), visible.of(accelerator)
-        # hpu and mps have a variable for DeepSpeed's sake only, which restricts nothing.
+        # hpu has a variable for DeepSpeed's sake only, which restricts nothing.
         unread = Feature.INDEXED_DEVICES in getattr(accelerator, "traits", {})
         if not value.strip() or unread or args.num_nodes > 1 or os.path.isfile(args.hostfile):
             return args
@@ -311,6 +327,8 @@ class _Mask:
         """Return the devices of this host: the variable's, of these the first `--num_gpus`, or those of the filter."""
         if not self._items:
             found: Slots = self._resolve(pool, include, exclude)
+            if not self._restricts:
+                _refuse_choice(found)
             return found
         if not include and not exclude:
             if not self._ranks <= len(self._items) or self._ranks == 0:
@@ -334,6 +352,18 @@ class _Mask:
             expected=expected,
             do=f"name some of these devices, or unset {self._name} if this job may use others",
         )
+
+
+def _refuse_choice(found: Slots) -> None:
+    """Raise if other devices than a host's first ones are chosen where rank i always has device i."""
+    for host, slots in found.items():
+        if list(slots) != list(range(len(slots))):
+            raise InvalidEnvironment(
+                what=f"the devices of ranks cannot be chosen on {host}",
+                found=f"devices {', '.join(map(str, slots))}, and no variable that restricts a process to devices",
+                expected="the first devices of a host: rank i uses device i",
+                do="leave out --include and --exclude; --num_gpus is the number of ranks",
+            )
 
 
 # ------------------------------------------------------------------------------ what other packages change

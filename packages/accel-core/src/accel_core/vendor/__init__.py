@@ -136,6 +136,7 @@ class Feature(str, Enum):
         return self._value_
 
     INDEXED_DEVICES = "indexed_devices", "One process uses several devices, by index."
+    VISIBLE_DEVICES = "visible_devices", "An environment variable restricts a process to some devices."
     STREAMS = "streams", "Work is queued on streams: `Stream` is a class, `stream()` chooses one."
     DEFAULT_STREAM = "default_stream", "`default_stream()` is a stream of its own beside those that are made."
     RECORD_STREAM = "record_stream", "`tensor.record_stream(stream)` keeps memory until that stream is done."

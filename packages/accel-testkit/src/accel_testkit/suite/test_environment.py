@@ -68,6 +68,7 @@ def _expect_names(names: object, what: str, do: str, *, some: bool) -> None:
     holds.expect(what, do)
 
 
+@pytest.mark.needs("visible_devices")
 def test_visible_devices_have_a_variable(accelerator: DeepSpeedAccelerator) -> None:
     """`visible_devices_envs()` names at least one variable: DeepSpeed's runner takes the first."""
     do = "name the variable by which the runtime shows a process some devices only"
@@ -94,6 +95,7 @@ _IDS: dict[str, list[int | str]] = {
 _REFUSED = {"out of order", "texts", "names"}
 
 
+@pytest.mark.needs("visible_devices")
 @pytest.mark.parametrize("ids", _IDS)
 @pytest.mark.parametrize("shown", ["", "3,4,5", "0"], ids=["all shown", "three shown", "one shown"])
 def test_visible_devices_are_the_ids_given(
@@ -130,6 +132,7 @@ def _unchanged(what: str) -> Iterator[None]:
     expect_equal(f"the environment of this process after {what}: what changed", changed, [], do)
 
 
+@pytest.mark.needs("visible_devices")
 def test_visible_devices_of_this_process_stay(
     accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_evidence_is_true_of_the_environment(
 
 
 @pytest.mark.tier("device")
+@pytest.mark.needs("visible_devices")
 def test_confirmation_tells_of_lists_that_are_refused(
     vendor: Vendor, accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def limited(
 ) -> Answers:
     """What these answer, and processes that see one device, none, one that does not exist, and two in another order."""
     environments = {}
-    for name, ids in _VISIBLE.items() if "indexed_devices" not in traits else ():
+    for name, ids in _VISIBLE.items() if not {"indexed_devices", "visible_devices"} & {*traits} else ():
         environment = dict(run_environment)
         # A runtime may lack an order, and no other list.
         with contextlib.suppress(*((AccelError,) if name == "turned round" else ())):
@@ -134,7 +134,7 @@ def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, n
     holds.expect(what, "read LOCAL_RANK where a rank is needed at all; pass what set_device() is given on")
 
 
-@pytest.mark.needs("indexed_devices")
+@pytest.mark.needs("indexed_devices", "visible_devices")
 @pytest.mark.parametrize("name", _VISIBLE)
 def test_process_has_the_devices_that_it_is_shown(limited: Answers, name: str) -> None:
     """A process has the devices of its variable: the second one alone, under index 0, both in another order, or none.
@@ -154,7 +154,9 @@ def test_process_has_the_devices_that_it_is_shown(limited: Answers, name: str) -
 
 @pytest.mark.record
 @pytest.mark.needs("indexed_devices")
-@pytest.mark.parametrize("name", ["all", *_VISIBLE])
+@pytest.mark.parametrize(
+    "name", ["all", *(pytest.param(n, marks=pytest.mark.needs("visible_devices")) for n in _VISIBLE)]
+)
 def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
     """`evidence()` finds the runtime, and `confirm()` counts the devices of its own process, also none."""
     if name not in limited:

@@ -32,6 +32,10 @@ def _indexed_devices(acc: DeepSpeedAccelerator) -> Signs:
     }
 
 
+def _visible_devices(acc: DeepSpeedAccelerator) -> Signs:
+    return {f"{name} restricts a process": True for name in acc.visible_devices_envs()}
+
+
 def _module_has(acc: DeepSpeedAccelerator, name: str) -> bool:
     """Whether torch's module of the type has it; torch.cpu's streams and events queue and time nothing."""
     type_name = acc.device().type
@@ -143,6 +147,7 @@ def _triton(acc: DeepSpeedAccelerator) -> Signs:
 
 SIGNS: dict[Feature, Callable[[DeepSpeedAccelerator], Signs]] = {
     Feature.INDEXED_DEVICES: _indexed_devices,
+    Feature.VISIBLE_DEVICES: _visible_devices,
     Feature.STREAMS: _streams,
     Feature.DEFAULT_STREAM: _default_stream,
     Feature.RECORD_STREAM: _record_stream,

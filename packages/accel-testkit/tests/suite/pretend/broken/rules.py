@@ -33,7 +33,9 @@ def _with_traits(**traits):
     return Declaring
 
 
-for _name in ("graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "reserved_memory", "memory_peaks"):
+for _name in (
+    "graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "reserved_memory", "memory_peaks", "visible_devices"
+):  # fmt: skip
     breaks(f"traits.declared_feature_is_missing[{_name}]", name=f"{_name}_are_declared_missing")(
         _with_traits(**{_name: _MISSING})
     )
