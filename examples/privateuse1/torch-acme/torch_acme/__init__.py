@@ -13,7 +13,3 @@ from torch_acme import _C, device  # noqa: E402, F401
 
 torch._register_device_module("acme", device)
 torch.utils.generate_methods_for_privateuse1_backend()
-
-from torch_acme import collectives  # noqa: E402
-
-collectives.register()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -131,11 +130,6 @@ def mem_get_info(device: torch.device | str | int | None = None) -> tuple[int, i
     """Free bytes and all bytes."""
     used, _, total = _C.memory(_index(device))
     return total - used, total
-
-
-def get_device_properties(device: torch.device | str | int | None = None) -> SimpleNamespace:
-    """Name and memory."""
-    return SimpleNamespace(name="Acme card", total_memory=_C.memory(_index(device))[2])
 
 
 def manual_seed(seed: int) -> None:

@@ -25,7 +25,7 @@ _QUESTIONS = {
     "hardware": (r'[^"\\\n]+', "one line without quotes and backslashes"),
     "runtime": (r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a module"),
     "collectives": (r"[a-z][a-z0-9_]*", "a backend's name, as torch.distributed has them: lower case"),
-    "visible": (r"[A-Z][A-Z0-9_]*", "the name of an environment variable: upper case"),
+    "visible": (r"([A-Z][A-Z0-9_]*)?", "the name of an environment variable, upper case; empty if there is none"),
     "prefix": (r"[A-Za-z]\w{0,18}", "the beginning of a class name, of at most 19 characters"),
     "priority": (r"\d+", "a number"),
     "author": (r'[^"\\\n]+', "one line without quotes and backslashes"),
@@ -72,9 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", help="the value of DS_ACCELERATOR, and torch's name of the device type")
     parser.add_argument("--hardware", help="what users call the hardware (default: the key in capitals)")
     parser.add_argument("--runtime", help="the module that registers torch.KEY (default: torch_KEY)")
-    parser.add_argument("--collectives", help="its backend of torch.distributed (default: KEYccl)")
     parser.add_argument(
-        "--visible", help="variable that restricts the devices (default: KEY_VISIBLE_DEVICES)"
+        "--collectives",
+        help="its backend of torch.distributed; gloo, on copies in host memory, if it has none (default: KEYccl)",
+    )
+    parser.add_argument(
+        "--visible",
+        help="variable that restricts the devices; '' if there is none (default: KEY_VISIBLE_DEVICES)",
     )
     parser.add_argument("--prefix", help="beginning of the class name (default: KEY, for KEY_Accelerator)")
     parser.add_argument(

@@ -25,6 +25,7 @@ ANSWERS = {
         "--runtime", "acme_frameworks.torch.accelerator", "--collectives", "acme_collectives_library",
         "--visible", "ACME_ACCELERATOR_VISIBLE_DEVICES", "--author", "The hardware team of Acme Incorporated",
     ],
+    "bare": ["bare", "--collectives", "gloo", "--visible", ""],
     "mtia": ["mtia", "--no-privateuse1", "--runtime", "torch"],
 }  # fmt: skip
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -29,7 +29,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The vendor package of the tutorial."""
     out = tmp_path_factory.mktemp("made")
-    assert main(["new-vendor", "acme", "--hardware", "Acme card", "--out", str(out)]) == 0
+    arguments = ["acme", "--hardware", "Acme card", "--collectives", "gloo", "--out", str(out)]
+    assert main(["new-vendor", *arguments]) == 0
     folder = out / "accel-acme"
     for file in OVER.rglob("*.py"):
         place = folder / file.relative_to(OVER)
@@ -91,9 +92,15 @@ def test_the_device_passes_the_suite_but_for_what_it_declares(
     assert missing == {"streams", "graphs", "pinned_memory", *cuda_only()}
 
 
-def test_the_package_is_still_clean(package: Path, run: Run) -> None:
-    for check in (["check"], ["format", "--check"]):
-        done = run("ruff", *check, "--no-cache", ".", cwd=package)
+def test_the_package_is_still_clean(package: Path, run: Run, tmp_path: Path) -> None:
+    cache = ["--cache-dir", str(tmp_path)]
+    checks = (
+        ["ruff", "check", "--no-cache", "."],
+        ["ruff", "format", "--check", "--no-cache", "."],
+        ["mypy", *cache],
+    )
+    for check in checks:
+        done = run(*check, cwd=package)
         assert done.returncode == 0, done.stdout
 
 
