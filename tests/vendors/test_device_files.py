@@ -231,6 +231,8 @@ def test_runtime_decides_where_a_device_file_is_missing(
         deepspeed = Stock()
     if situation.count != -1:
         device.install(machine, monkeypatch, situation.count)
+    elif device.package:
+        machine.uninstall(device.package)
     plug(machine, device, situation.files, monkeypatch)
     selection = selected(device.key if situation.asked else None, deepspeed)
     found = _candidate(selection, device.label)

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.utils import canonicalize_name
 
 
 class FakeRuntime:
@@ -54,6 +56,20 @@ class FakeRuntime:
         version.parent.mkdir(exist_ok=True)
         lines = (f"{name} = {value!r}\n" for name, value in fields.items())
         version.write_text("".join(lines), encoding="utf-8")
+
+    def uninstall(self, name: str) -> None:
+        """Hide a distribution that the real machine may have, and the module of its name; `install` adds both again."""
+        found = importlib.metadata.Distribution.from_name
+
+        def from_name(asked: str) -> importlib.metadata.Distribution:
+            distribution = found(asked)
+            hidden = canonicalize_name(asked) == canonicalize_name(name)
+            if hidden and Path(str(distribution.locate_file(""))) != self.site:
+                raise importlib.metadata.PackageNotFoundError(asked)
+            return distribution
+
+        self._monkeypatch.setattr(importlib.metadata.Distribution, "from_name", from_name)
+        self._monkeypatch.setitem(sys.modules, name, None)
 
     def device(self, *nodes: str) -> None:
         """Create device files, such as `dev/davinci0`."""

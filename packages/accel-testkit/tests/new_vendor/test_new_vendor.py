@@ -17,8 +17,10 @@ import yaml
 
 import accel_sim
 from accel_core.cli.main import main
+from accel_core.vendor import distribution_version, module_exists
 from accel_sim import build
 from accel_testkit import new_vendor
+from accel_testkit.fake_runtime import FakeRuntime
 
 KEY = "newvendor"
 
@@ -114,6 +116,40 @@ def test_its_own_tests_pass_on_a_machine_without_a_device(folder, device, run) -
     assert "8 passed" in done.stdout
 
 
+def test_runtime_without_collectives_and_variable(run, tmp_path_factory) -> None:
+    out = tmp_path_factory.mktemp("lacking")
+    assert main(["new-vendor", "lacking", "--collectives", "gloo", "--visible", "", "--out", str(out)]) == 0
+    folder, site = out / "accel-lacking", tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    assert run("pip", "install", *options, "--target", str(site), str(folder)).returncode == 0
+    described = str(folder / "tests/simulated.json")
+    environment = accel_sim.environment(described, base={"PYTHONPATH": str(site)})
+    checks = ["-k", "collectives or environment or processes or traits or confirmation"]
+    results = ["--accel", "lacking", "--results", str(out / "results.json"), "-p", "no:cacheprovider"]
+    done = run(
+        "pytest", "--pyargs", "accel_testkit.suite", "--quick", *results, *checks, cwd=folder, **environment
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    found = json.loads((out / "results.json").read_text(encoding="utf-8"))["checks"]
+    skipped = {check["trait"] for check in found if check["outcome"] != "passed"}
+    assert skipped == {"visible_devices"}
+    done = run("pytest", "-p", "no:cacheprovider", cwd=folder, PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_probe_tests_beside_an_installed_runtime(folder, device, run, tmp_path) -> None:
+    name = f"torch_{KEY}"
+    (tmp_path / f"{name}-3.0.dist-info").mkdir()
+    (tmp_path / f"{name}-3.0.dist-info/METADATA").write_text(
+        f"Name: {name}\nVersion: 3.0\n", encoding="utf-8"
+    )
+    (tmp_path / f"{name}.py").touch()
+    path = os.pathsep.join([str(tmp_path), device["PYTHONPATH"].split(os.pathsep)[-1]])
+    done = run("pytest", "-p", "no:cacheprovider", "tests/test_probe.py", cwd=folder, PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "4 passed" in done.stdout
+
+
 def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(tmp_path, capsys) -> None:
     arguments = ["mtia", "--no-privateuse1", "--runtime", "torch", "--out", str(tmp_path)]
     assert main(["new-vendor", *arguments]) == 0
@@ -140,6 +176,7 @@ def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(tmp_path, capsy
         (["card", "--runtime", "torch-card"], "torch-card"),
         (["card", "--collectives", "CCL"], "CCL"),
         (["card", "--visible", "devices"], "devices"),
+        (["card", "--visible", "A B"], "A B"),
         (["card", "--prefix", "1st"], "1st"),
         (["card", "--priority", "high"], "high"),
         (["card", "--prefix", "A" * 20], "A" * 20),
@@ -177,6 +214,14 @@ def test_the_last_line_names_a_page_that_is_installed(tmp_path, capsys) -> None:
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 0
     page = Path(capsys.readouterr().out.splitlines()[-1].partition(": ")[2])
     assert page.read_text(encoding="utf-8").startswith("# Writing a vendor package")
+
+
+def test_uninstalled_distribution_is_hidden(fake_runtime: FakeRuntime) -> None:
+    assert distribution_version("copier")
+    fake_runtime.uninstall("copier")
+    assert (distribution_version("copier"), module_exists("copier")) == (None, False)
+    fake_runtime.install("copier", "1.0")
+    assert (distribution_version("copier"), module_exists("copier")) == ("1.0", True)
 
 
 @pytest.mark.parametrize("url", [(), ("--url", "https://git.acme.dev/accel-toy")])
