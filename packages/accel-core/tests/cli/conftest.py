@@ -180,7 +180,8 @@ class Environment:
     def doctor(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
         """`accel doctor --json …` in this environment; what does not hang has a minute, on a busy machine too."""
         patience = () if "--timeout" in arguments else ("--timeout", "60")
-        return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **variables)
+        of_torch = {"TORCH_EXTENSIONS_DIR": str(self.site / "extensions"), **variables}
+        return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **of_torch)
 
     def start(self, *arguments: str, stdout: int, stderr: int, **variables: str) -> subprocess.Popen[bytes]:
         """`accel …` in this environment, which a test watches; a terminal, if it has one, is 100 columns wide."""

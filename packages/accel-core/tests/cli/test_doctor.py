@@ -5,6 +5,7 @@
 import importlib.metadata
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,20 @@ def test_a_machine_with_only_a_cpu_is_healthy_wherever_one_stands(bare: Any, tmp
     assert result.states() == {"cpu": "chosen"}
     assert set(result.remarks("notes")) == {"cpu-fallback", "deepspeed-missing"}
     assert "would end on the CPU" in result.remarks("notes")["cpu-fallback"]["found"]
+
+
+def test_lock_of_killed_build_is_noted(bare: Any, tmp_path: Path) -> None:
+    bare.torch()
+    bare.cpu()
+    lock = tmp_path / "user's/cpu_adam/lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    result = bare.doctor(TORCH_EXTENSIONS_DIR=str(lock.parents[1]))
+    assert result.status == 0
+    note = result.remarks("notes")["stale-lock"]
+    assert str(lock) in note["found"]
+    subprocess.run(note["advice"], shell=True, check=True)
+    assert not lock.exists()
 
 
 def test_a_present_device_is_chosen_and_the_rest_is_outranked_with_its_devices(healthy: Any) -> None:

@@ -353,7 +353,7 @@ def test_an_extension_of_torch_that_another_user_can_have_written_is_refused(
 
     def check() -> str:
         try:
-            trust.check_torch_extension("cpu_adam")
+            trust.checked_torch_extension("cpu_adam")
         except CacheUnusable as error:
             return error.found
         return "nothing"

@@ -157,7 +157,7 @@ def default_cache() -> Path:
     `~` is the home folder. A relative XDG_CACHE_HOME is ignored, as its specification has it.
     """
     try:
-        path = Path(env.CACHE_DIR.get()).expanduser() if env.CACHE_DIR.get() else _of_the_platform()
+        path = Path(env.CACHE_DIR.get()).expanduser() if env.CACHE_DIR.get() else platform_cache("accel")
     except RuntimeError as error:  # a user without HOME and without an entry in passwd, as in containers
         raise unusable(str(error)) from error
     if not path.is_absolute():  # it would be another one in each folder where a program is started
@@ -165,11 +165,12 @@ def default_cache() -> Path:
     return path
 
 
-def _of_the_platform() -> Path:
+def platform_cache(name: str) -> Path:
+    """Return the folder of a program in the user's cache."""
     if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/accel"
+        return Path.home() / "Library/Caches" / name
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "accel"
+    return (given if given.is_absolute() else Path.home() / ".cache") / name
 
 
 def cache_folder(*, write: bool = True) -> Path:
@@ -250,11 +251,12 @@ def _in_private_folder(content: bytes, name: str, stack: contextlib.ExitStack) -
     return str(path)
 
 
-def check_torch_extension(name: str) -> None:
-    """Make the folder of an extension if it is missing; raise CacheUnusable if another user can have written it."""
+def checked_torch_extension(name: str) -> Path:
+    """Return the folder of an extension, made if missing; raise CacheUnusable if another user can have written it."""
     try:
         path = _torch_folder(name)
         check_tree(path)
+        return path
     except CacheUnusable as error:
         raise CacheUnusable(
             what=f"torch's extension {name} is not loaded",

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pkgutil
 import shutil
 from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
-from accel_core.native import trust
+from accel_core.native import torch_locks, trust
 from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.vendor import deepspeed_folder
+
+_log = logging.getLogger("accel_core")
 
 
 class SourceBuilder(OpBuilder):
@@ -53,7 +56,8 @@ class SourceBuilder(OpBuilder):
                 do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
         builder = cls()
-        trust.check_torch_extension(builder.name)
+        for lock in torch_locks.stale_in(trust.checked_torch_extension(builder.name)):
+            _log.warning("torch waits for a build that was killed: no process has %s open; delete it", lock)
         return builder.load(verbose=verbose)
 
     def _upstream_class(self) -> Any:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,6 +55,9 @@ def problems(facts: Facts) -> Iterator[Remark]:
 def notes(facts: Facts) -> Iterator[Remark]:
     """Yield remarks that are not problems."""
     chosen = facts.selection.verdict.candidate
+    for lock in facts.locks:
+        found = f"no process has {lock} open; a program that builds {lock.parent.name} waits for it forever"
+        yield Remark("stale-lock", "torch's extensions", found, f"rm {shlex.quote(str(lock))}")
     if not facts.deepspeed.version:
         found = "it is not installed; accel_core's own functions work without it"
         yield Remark(

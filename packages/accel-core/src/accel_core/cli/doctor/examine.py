@@ -29,6 +29,7 @@ from accel_core.__about__ import __version__
 from accel_core.cascade import pip_install
 from accel_core.cli.child import Reply, Worker, serve
 from accel_core.errors import AccelError, InvalidEnvironment
+from accel_core.native import torch_locks
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
 from accel_core.selection.choose import Request, Step, Verdict, passed_over
 from accel_core.selection.current import (
@@ -400,6 +401,7 @@ class Facts:
     stuck:       labels of candidates that hang, kill or interrupt their process.
     outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.
     speedups:    which methods of DeepSpeed are replaced; empty without deepspeed or bridge.
+    locks:       lock files left by killed builds of torch extensions.
     place:       the rank.
     """
 
@@ -414,6 +416,7 @@ class Facts:
     stuck: frozenset[str] = frozenset()
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     speedups: tuple[Status, ...] = ()
+    locks: tuple[Path, ...] = ()
     place: Place = Place()
 
 
@@ -453,6 +456,7 @@ def examine(seconds: float) -> Facts:
             selection=selection,
             explanation=replace(explained(selection), candidates=completed),
             stuck=frozenset(children.stuck),
+            locks=tuple(torch_locks.stale()),
             speedups=patches.examined() if deepspeed.version and bridge.on else (),
             place=place(),
             outcomes={
