@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from accel_testkit import stock_builds
 from accel_testkit.engine import reference
 from accel_testkit.engine.compare import Comparison, expect_scales_follow_overflows
 from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
@@ -161,13 +162,25 @@ class Recording:
 
     accelerator: str = OURS.replace(":", ".")
     error: str = ""
+    stock_error: str = ""
+    stock_starts: int = 0
     started: list[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     target: Any = field(default_factory=lambda: SimpleNamespace(accelerator=OURS))
 
-    def run(self, job: str, ranks: int, order: dict[str, Any], environment: Any, limit: float) -> Any:
+    def run(
+        self, job: str, ranks: int, order: dict[str, Any], environment: Any, limit: float, waiting: Any
+    ) -> Any:
+        if job.endswith("stock_start"):
+            self.stock_starts += 1
+            return [{"error": self.stock_error} if self.stock_error else {}]
         self.started.append((ranks, order, dict(environment)))
         error = {"error": self.error} if self.error else {}
         return [{"accelerator": STOCK if order["stock"] else self.accelerator, **error}] * ranks
+
+
+@pytest.fixture(autouse=True)
+def _no_builds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 def answered(launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None) -> Any:
@@ -199,6 +212,26 @@ def test_the_measure_is_deepspeed_without_this_project() -> None:
     assert environment["DS_ACCELERATOR"] == "cpu"
     assert environment["ACCEL_BRIDGE"] == environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
     assert all(c.same_arithmetic for c in MATRIX if c.name in order["names"])
+
+
+def test_stock_failure_is_reported_as_such() -> None:
+    launcher = Recording(stock_error="ninja: build stopped")
+    with Runs(launcher, MATRIX, Path("checkpoints")) as runs:  # type: ignore[arg-type]
+        for ranks in (1, 2):
+            with pytest.raises(pytest.fail.Exception, match="DeepSpeed's own CPU did not start") as failed:
+                runs.answers(RunKey(ranks, stock=True))
+            assert "ninja: build stopped" in str(failed.value)
+        assert len(runs.answers(RunKey(1))) == 1
+    assert launcher.stock_starts == 1
+    assert [order["stock"] for _, order, _ in launcher.started] == [False]
+
+
+def test_stock_compiles_in_a_private_folder() -> None:
+    launcher = Recording()
+    answered(launcher, RunKey(1, stock=True), RunKey(2, stock=True))
+    assert launcher.stock_starts == 1
+    folders = {env.get("TORCH_EXTENSIONS_DIR") for _, order, env in launcher.started if order["stock"]}
+    assert folders == {str(stock_builds.folder())}
 
 
 def test_a_run_on_another_accelerator_fails() -> None:

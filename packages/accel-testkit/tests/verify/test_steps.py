@@ -20,6 +20,7 @@ _LIMIT = 300.0
 _BY_NAME = {step.name: step for step in STEPS}
 _STREAM = """
 import json, os, signal, sys, time
+from accel_testkit import stock_builds
 def line(**plain):
     with open("results.jsonl", "a") as lines: lines.write(json.dumps(plain) + "\\n")
 def check(name, outcome="passed", reason=""):
@@ -71,6 +72,11 @@ FAULTS = {
     "one check fails": Fault(
         "device", "check('a', 'failed', 'expected 1, found 2'); check('b'); finish()", "failed",
         ("a", "expected 1, found 2", "1 passed, 1 failed"),
+    ),
+    "stock DeepSpeed does not start": Fault(
+        "engine-1",
+        "check('a'); [check(n, 'failed', stock_builds.NOT_STARTED + chr(10) + 'no ninja') for n in 'bc']; finish()",
+        "failed", ("not the accelerator", "did not start", "no ninja", "2 checks compare with it", "2 failed"),
     ),
     "failure, then a crash": Fault(
         "device", "check('a', 'failed', 'NaN'); line(running='b'); os.abort()", "crashed", ("1 failed", "NaN", "b")
@@ -189,6 +195,22 @@ def test_driver_that_prints_without_end_does_not_fill_the_disk(tmp_path, monkeyp
 def test_a_slow_step_that_goes_on_is_not_ended(tmp_path: Path) -> None:
     program = "for n in range(5): time.sleep(5); check(str(n))\nfinish()"
     assert run("device", program, tmp_path / "step", limit=20).state == "passed"
+
+
+def test_note_is_progress_and_shown(tmp_path: Path) -> None:
+    seen = set()
+    program = "for n in range(8): time.sleep(1); line(progress=f'compiles: {n} s')\ncheck('a'); finish()"
+    row = step("engine-1", program).run("cpu", "quick", tmp_path / "step", 4, seen.add)
+    assert (row.state, row.found) == ("passed", "1 passed, 0 failed")
+    assert "compiles: 5 s" in seen
+
+
+def test_part_that_is_done(tmp_path: Path) -> None:
+    lines = [{"collected": 100}, *({"running": n} | {"id": n} for n in range(25))]
+    path = tmp_path / "results.jsonl"
+    for count, wanted in ((0, 0.0), (10, 0.0), (26, 0.25)):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines[:count]), encoding="utf-8")
+        assert steps.done(tmp_path) == wanted
 
 
 def test_progress_is_shown_while_a_step_runs(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
 def upstreams_op(ranks: int) -> Callable[[torch.Tensor], Any] | None:
     """Return DeepSpeed's op of its own CPU builder; None in all ranks where one cannot use it."""
     os.environ["LOCAL_SIZE"] = str(ranks)
-    op, _ = own_op("ShareMemCommBuilder", alone=False)
+    op, _ = own_op("ShareMemCommBuilder")
     if op is not None:
         op.initialize(ranks, dist.get_rank())
     usable = torch.tensor([int(op is not None and op.vector_kernel_level() >= 1)])

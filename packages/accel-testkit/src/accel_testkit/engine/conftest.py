@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -34,8 +36,28 @@ def runs(
     }
     chosen = [configuration for configuration in MATRIX if configuration.name in names]
     shared = request.config.getoption("stock_answers")
-    with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints"), shared) as found:
+    with Runs(
+        launcher, chosen, tmp_path_factory.mktemp("checkpoints"), shared, _noting(request.config)
+    ) as found:
         yield found
+
+
+def _noting(config: pytest.Config) -> Callable[[str], None]:
+    """Return a function that prints the progress of runs and streams it to drivers, which end runs without progress."""
+    recorder, terminal, capture = map(
+        config.pluginmanager.get_plugin, ("accel-results", "terminalreporter", "capturemanager")
+    )
+    one_at_a_time = Lock()
+
+    def note(text: str) -> None:
+        with one_at_a_time, capture.global_and_fixture_disabled() if capture else nullcontext():
+            if recorder is not None:
+                recorder.note(text)
+            if terminal is not None:
+                terminal.ensure_newline()
+                terminal.write_line(text)
+
+    return note
 
 
 @pytest.fixture

@@ -6,23 +6,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accel_testkit import stock_builds
 from accel_testkit.engine.configurations import Configuration
 from accel_testkit.engine.rank import Order
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import LIMIT, Launcher
 
 Answers = list[dict[str, Any]]
-#: DeepSpeed as it is without this project, and without the vendor's runtime.
-_STOCK = {"DS_ACCELERATOR": "cpu", "ACCEL_BRIDGE": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
-#: Guards against a hang, in seconds: for the start, in which stock DeepSpeed compiles, and for each configuration.
-_START, _EACH = 600.0, 30.0
+#: Guards against a hang, in seconds: for DeepSpeed's own CPU, which compiles, and for each configuration.
+_COMPILE, _EACH = 600.0, 30.0
+_NOTE_SECONDS = 10.0
+Note = Callable[[str], None]
+
+
+def _stock() -> dict[str, str]:
+    """Return the variables of stock DeepSpeed without this project and the vendor's runtime."""
+    return {**stock_builds.environment(), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 def expect_trained_on(accelerator: str, answers: Answers) -> None:
@@ -60,16 +68,19 @@ class Runs:
         chosen: Sequence[Configuration],
         checkpoints: Path,
         stock_answers: Path | None = None,
+        note: Note = lambda text: None,
     ) -> None:
         """Start nothing.
 
         stock_answers: an existing folder, in which runs of DeepSpeed's own CPU accelerator are kept for other
-        sessions of the same environment.
+        sessions of the same environment. note: called with the progress of the runs.
         """
         self._launcher = launcher
         self._chosen = chosen
         self._checkpoints = checkpoints
         self._stock_answers = stock_answers
+        self._note = note
+        self._not_started = ""
         self._threads = ThreadPoolExecutor(max_workers=2)
         self._runs: dict[RunKey, Future[Answers]] = {}
 
@@ -106,15 +117,55 @@ class Runs:
         if kept and kept.is_file():
             known: Answers = json.loads(kept.read_text(encoding="utf-8"))
             return known
-        limit = _START + _EACH * len(wanted)
-        environment = _STOCK if key.stock else {}
-        answers = self._launcher.run(
-            "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit
-        )
+        with stock_builds.started(self._start_stock) if key.stock else nullcontext():
+            environment = _stock() if key.stock else {}
+            limit, noting = LIMIT + _EACH * len(wanted), self._noting(key, len(wanted))
+            answers = self._launcher.run(
+                "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit, waiting=noting
+            )
         if kept and not any("error" in answer for answer in answers):
             kept.with_suffix(".new").write_text(json.dumps(answers), encoding="utf-8")
             kept.with_suffix(".new").replace(kept)
         return answers
+
+    def _start_stock(self) -> None:
+        """Start DeepSpeed's own CPU on one rank, so that it compiles. A failure is not tried again."""
+        began, next_note = time.monotonic(), 0.0
+
+        def noting(_folder: Path) -> None:
+            nonlocal next_note
+            passed = time.monotonic() - began
+            if passed >= next_note:
+                next_note += _NOTE_SECONDS
+                self._note(f"DeepSpeed's own CPU compiles its op, once on this machine: {passed:.0f} s")
+
+        if not self._not_started:
+            environment = _stock()
+            job = "accel_testkit.engine.stock_start"
+            (answer,) = self._launcher.run(job, 1, {}, environment, _COMPILE, waiting=noting)
+            self._not_started = str(answer.get("error", ""))
+        expect(
+            not self._not_started,
+            stock_builds.NOT_STARTED,
+            found=self._not_started,
+            expected="stock DeepSpeed on the CPU, to compare with; it compiles an op when it first starts",
+            do=f"the accelerator is not the cause. Look for a C++ compiler, or delete {stock_builds.folder()}",
+        )
+
+    def _noting(self, key: RunKey, configurations: int) -> Callable[[Path], None]:
+        """Return a function that notes the number of configurations trained by the first rank."""
+        before = 0
+
+        def noting(folder: Path) -> None:
+            nonlocal before
+            path = folder / "0.json"
+            size = path.stat().st_size if path.is_file() else 0
+            if size != before:
+                before, trained = size, len(json.loads(path.read_text(encoding="utf-8"))) - 1
+                whose = "DeepSpeed's own CPU" if key.stock else "the accelerator"
+                self._note(f"{trained} of {configurations} configurations on {whose}")
+
+        return noting
 
     def _kept(self, key: RunKey, names: list[str]) -> Path | None:
         """Return the file with the answers of such a run, which may not exist."""

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from typing import Any
 from accel_core.isolated import run_module
 from accel_testkit.suite.target import Target
 
-#: Guards against a hang, in seconds; nothing is measured.
-_LIMIT = 300.0
+#: Guards against a hang, in seconds; nothing is measured. A part without progress for so long ends, here and in
+#: `accel verify`.
+LIMIT = 300.0
 _ORDER = "order.json"
 
 
@@ -37,13 +38,15 @@ class Launcher:
         ranks: int,
         order: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        limit: float = _LIMIT,
+        limit: float = LIMIT,
         nodes: int = 1,
+        waiting: Callable[[Path], None] = lambda folder: None,
     ) -> list[dict[str, Any]]:
         """Run a job; return the ranks' answers, with `error` where a rank failed or did not end.
 
         order: plain data that the job reads. environment: laid over that of the ranks. limit: seconds.
-        nodes: as how many nodes this machine acts, with as many ranks each.
+        nodes: as how many nodes this machine acts, with as many ranks each. waiting: called with the folder of the
+        ranks' answers, again and again until they end.
         """
         folder = self.folder / f"{next(self._numbers)}-{job}"
         folder.mkdir()
@@ -53,7 +56,7 @@ class Launcher:
             self._start(job, folder, {**_ranks_environment(rank, ranks, ranks // nodes), **more})
             for rank in range(ranks)
         ]
-        _wait(started, limit)
+        _wait(started, limit, lambda: waiting(folder))
         return [
             _answer(folder, rank, process.returncode, counts=True) for rank, process in enumerate(started)
         ]
@@ -115,7 +118,7 @@ def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
+def _wait(processes: list[subprocess.Popen[bytes]], limit: float, waiting: Callable[[], None]) -> None:
     """Wait for all ranks; stop the others once one has failed."""
     until = time.monotonic() + limit
     while any(process.poll() is None for process in processes):
@@ -128,6 +131,7 @@ def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
                 process.kill()
                 process.wait()
             return
+        waiting()
         time.sleep(0.05)
 
 
@@ -151,7 +155,7 @@ def fresh_processes(
         started[name] = _start([*program, *arguments], environment, folder / f"{name}.log")
     for process in started.values():
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LIMIT)
+            process.wait(LIMIT)
         process.kill()
         process.wait()
     # A runtime may fail while the process ends, after all that is looked at.

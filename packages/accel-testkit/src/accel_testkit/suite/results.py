@@ -59,10 +59,15 @@ class Recorder:
     about: dict[str, causes.About] = field(default_factory=dict)
     found: list[causes.Cause] = field(default_factory=list)
 
-    def pytest_sessionstart(self) -> None:
-        """Remove what an earlier run has streamed."""
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Remove the stream of an earlier run, and write the number of checks."""
         if self.path is not None:
             self.path.with_suffix(".jsonl").unlink(missing_ok=True)
+        self._stream({"collected": len(session.items)})
+
+    def note(self, text: str) -> None:
+        """Stream the progress of a long check, for drivers that end runs without progress."""
+        self._stream({"progress": text})
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which check runs, for a run that a driver ends."""

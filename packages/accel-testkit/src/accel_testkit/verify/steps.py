@@ -13,10 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from accel_core.isolated import run_module
+from accel_testkit.stock_builds import NOT_STARTED
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, Row
 
 #: Name of the environment variable with the file to which a child writes its answer.
@@ -90,10 +92,35 @@ class Step:
         return row
 
 
+#: Checks before a fraction is computed: the first one may wait for all runs of the engine.
+_MANY = 20
+
+
 def _far(folder: Path) -> str:
     """Return how far a running step is."""
-    done = sum(1 for _ in _lines(folder / "results.jsonl")) // 2
+    lines = _streamed(folder)
+    if lines and "progress" in lines[-1]:
+        return str(lines[-1]["progress"])
+    done = sum("id" in line for line in lines)
     return f"{done} checks" if done else "…"
+
+
+def done(folder: Path) -> float:
+    """Return the finished fraction of a running step; 0 if unknown."""
+    lines = _streamed(folder)
+    checks, whole = sum("id" in line for line in lines), lines[0].get("collected", 0) if lines else 0
+    return checks / whole if whole and checks >= _MANY else 0.0
+
+
+def _streamed(folder: Path) -> list[Any]:
+    path = folder / "results.jsonl"
+    return _parsed(path, _size(path))
+
+
+@lru_cache(maxsize=1)
+def _parsed(path: Path, size: int) -> list[Any]:
+    """Return the lines of a file; parsed again only when its size changes."""
+    return list(_lines(path)) if size else []
 
 
 def not_run(step: Step, why: str) -> Row:
@@ -126,9 +153,14 @@ def _doctor(folder: Path) -> Mapping[str, Any]:
         {"name": str(problem.get("subject", "")), "reason": f"{problem['found']}; do: {problem['advice']}"}
         for problem in printed["problems"]
     ]
+    notes = [
+        {"note": note["code"], "found": note["found"], "do": note["advice"]} for note in printed["notes"]
+    ]
+    noted = f"; notes: {', '.join(note['note'] for note in notes)}" if notes else ""
     return {
-        "found": f"{printed['chosen'] or 'nothing'} is chosen: {printed['how'] or printed['error']}",
+        "found": f"{printed['chosen'] or 'nothing'} is chosen: {printed['how'] or printed['error']}{noted}",
         "failures": failures,
+        "table": notes,
     }
 
 
@@ -151,12 +183,20 @@ def _suite(folder: Path) -> Mapping[str, Any]:
             finished = True
             order = {name: place for place, name in enumerate(line["order"])}
             rows = dict(sorted(rows.items(), key=lambda item: order.get(item[0], 0)))
-        else:
+        elif "id" in line:
             rows[line["id"]] = line
             running = ""
     count = Counter(row["outcome"] for row in rows.values())
     failed = [row for row in rows.values() if row["outcome"] == "failed"]
-    failures = [{"name": row["id"], "reason": row["reason"][-_KEPT:]} for row in failed]
+    failures = [
+        {"name": row["id"], "reason": row["reason"][-_KEPT:]}
+        for row in failed
+        if not row["reason"].startswith(NOT_STARTED)
+    ]
+    without = [row for row in failed if row["reason"].startswith(NOT_STARTED)]
+    if without:
+        reason = f"{without[0]['reason'][:_KEPT]}\n{len(without)} checks compare with it"
+        failures.append({"name": "stock DeepSpeed, not the accelerator", "reason": reason})
     skipped = f", {count['skipped']} declared missing" if count["skipped"] else ""
     return {
         "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
