@@ -20,7 +20,14 @@ from accel_core.isolated import run_module
 from accel_core.reports import one_line
 from accel_testkit.bench import table
 from accel_testkit.verify import report
-from accel_testkit.verify.command import new_report, print_differences, progress, run_step, writing
+from accel_testkit.verify.command import (
+    Estimate,
+    new_report,
+    print_differences,
+    progress,
+    run_step,
+    writing,
+)
 from accel_testkit.verify.facts import processor
 from accel_testkit.verify.report import CRASHED, TIMED_OUT, InvalidReport, Privacy, Report, Row
 from accel_testkit.verify.steps import Step, from_answer
@@ -110,13 +117,15 @@ def _bench(made: Report, args: argparse.Namespace) -> int:
 def _rows(made: Report, args: argparse.Namespace, folder: Path) -> Iterator[Row]:
     left = {name: PARTS[name][1] for name in args.part or PARTS}
     extra = ("--compile",) if args.compile else ()
-    with progress(sum(left.values())) as show:
+    estimate = Estimate()
+    with progress() as show:
         for name in list(left):
             title, expected = PARTS[name]
             command = (*run_module("accel_testkit.bench"), name, str(args.disk.resolve()), *extra)
             step = Step(name, title, lambda *_, own=command: own, (expected, expected), from_answer)
-            yield run_step(step, made, folder / name, show, sum(left.values()), _LIMIT)
-            del left[name]
+            row = run_step(step, made, folder / name, show, estimate, sum(left.values()), _LIMIT)
+            estimate.add(left.pop(name), row.seconds)
+            yield row
 
 
 def _print(rows: Sequence[Row]) -> None:

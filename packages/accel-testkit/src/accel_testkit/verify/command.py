@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from accel_core.errors import DOCUMENTATION, AccelError
 from accel_core.isolated import run_module
 from accel_core.reports import one_line
 from accel_core.simulated import DEVICE
+from accel_testkit.suite.launch import LIMIT
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
 from accel_testkit.verify.report import DONE, Privacy, Report, Row
-from accel_testkit.verify.steps import STEPS, Step, not_run
+from accel_testkit.verify.steps import STEPS, Step, done, not_run
 
-#: Seconds without progress after which a step is ended, and for the doctor's answer at the start.
-_LIMIT, _DOCTOR = 300, 120
+#: Seconds for the doctor's answer at the start; and between two lines where there is no terminal.
+_DOCTOR, _BETWEEN = 120, 60.0
 _INTERRUPTED = 130
 
 
@@ -154,6 +156,27 @@ def _kept(file: Path, made: Report, again: list[str]) -> Report | None:
     return former
 
 
+@dataclass
+class Estimate:
+    """Estimate of the time left, from the duration of finished steps relative to the expected one."""
+
+    expected: float = 0.0
+    took: float = 0.0
+
+    def add(self, expected: float, took: float) -> None:
+        """Count a finished step."""
+        self.expected, self.took = self.expected + expected, self.took + took
+
+    def left(self, expected: float, passed: float, part: float, after: float) -> float:
+        """Return the seconds left of a step and those after it.
+
+        expected: seconds of the step. part: finished fraction, 0 if unknown. after: expected seconds of later steps.
+        """
+        pace = self.took / self.expected if self.expected else 1.0
+        whole = passed / part if part else max(expected * pace, passed)
+        return whole - passed + after * (self.took + whole) / (self.expected + expected)
+
+
 def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[Row]:
     """Yield the row of each step, of an earlier run or of a new one."""
     former = {row.step: row for row in kept.rows if row.state in DONE} if kept else {}
@@ -162,8 +185,8 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
         for step in STEPS
         if step.name in wanted and step.name not in former
     }
-    devices = 0
-    with progress(sum(left.values())) as show:
+    devices, estimate = 0, Estimate()
+    with progress() as show:
         for step in STEPS:
             row = former.get(step.name)
             if row is None and step.name not in wanted:
@@ -171,21 +194,26 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             elif row is None and step.devices > devices:
                 row = not_run(step, f"{devices} devices are here, {step.devices} needed")
             elif row is None:
-                row = run_step(step, made, folder / step.name, show, sum(left.values()))
+                row = run_step(step, made, folder / step.name, show, estimate, sum(left.values()))
+            if row.seconds:
+                estimate.add(step.expected(made.mode), row.seconds)
             if step.name == "machine":
                 devices = _devices(row)
             left.pop(step.name, None)
             yield row
 
 
-def run_step(step: Step, made: Report, folder: Path, show: Any, expected: int, limit: float = _LIMIT) -> Row:
-    """Run a step, and show how far it is; expected: seconds of this step and those after it."""
-    began = time.monotonic()
-    show(step.title, "", expected)
+def run_step(
+    step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int, limit: float = LIMIT
+) -> Row:
+    """Run a step, and show how far it is; left: expected seconds of this step and those after it."""
+    began, expected = time.monotonic(), step.expected(made.mode)
 
     def tick(far: str) -> None:
         passed = time.monotonic() - began
-        show(step.title, far, max(expected - min(passed, step.expected(made.mode)), 0))
+        show(step.title, far, estimate.left(expected, passed, done(folder) if far else 0.0, left - expected))
+
+    tick("")
 
     return step.run(made.accelerator, made.mode, folder, limit, tick)
 
@@ -197,17 +225,20 @@ def _devices(machine: Row) -> int:
 
 
 @contextmanager
-def progress(expected: int) -> Iterator[Any]:
+def progress() -> Iterator[Any]:
     """Yield a function of a step's title, how far it is and the seconds left, which shows them.
 
-    On a terminal a bar, elsewhere a line at the start of each step.
+    On a terminal a bar, elsewhere a line at the start of each step and each minute.
     """
-    console = Console(stderr=True, highlight=False)
+    console, began, printed = Console(stderr=True, highlight=False), time.monotonic(), 0.0
     if not console.is_terminal:
 
         def line(title: str, far: str, left: float) -> None:
-            if not far:
-                console.print(f"{title} … about {left / 60:.1f} min left")
+            nonlocal printed
+            now = time.monotonic()
+            if not far or now > printed + _BETWEEN:
+                printed = now
+                console.print(f"{title} {far or '…'} about {left / 60:.1f} min left")
 
         yield line
         return
@@ -218,13 +249,15 @@ def progress(expected: int) -> Iterator[Any]:
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("", total=max(expected, 1), left="")
-        yield lambda title, far, left: bars.update(
-            bar,
-            description=f"{title} {far}".strip(),
-            completed=expected - left,
-            left=f"about {left / 60:.1f} min left",
-        )
+        bar = bars.add_task("", total=1.0, left="")
+
+        def update(title: str, far: str, left: float) -> None:
+            passed, shown = time.monotonic() - began, f"about {left / 60:.1f} min left"
+            bars.update(
+                bar, description=f"{title} {far}".strip(), completed=passed, total=passed + left, left=shown
+            )
+
+        yield update
 
 
 def _chosen() -> str:
