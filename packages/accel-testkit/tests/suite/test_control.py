@@ -69,6 +69,20 @@ def test_real_cpu_passes(run_suite: Any, started: str) -> None:
     assert outcome.ids("passed")
 
 
+def test_devices_with_shared_memory_pass(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = importlib.import_module("accel_good.runtime").Runtime
+    alone = runtime.mem_get_info
+
+    def shared(self: Any, index: int | None = None) -> tuple[int, int]:
+        (free, total), (other, _) = alone(self, 0), alone(self, 1)
+        return free + other - total, total
+
+    monkeypatch.setattr(runtime, "mem_get_info", shared)
+    outcome = good("-k", "available_memory")
+    assert outcome.ids() == outcome.ids("passed")
+    assert "device_index.index_chooses_the_device[available_memory]" in outcome.ids()
+
+
 def test_class_can_be_tested_without_its_package(run_suite: Any, install_site: Callable[[], None]) -> None:
     install_site()
     some = "test_device or test_memory or test_streams or test_package or test_probe"
