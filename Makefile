@@ -70,19 +70,12 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.first_use
-	$(BIN)/python -m benchmarks.norms
 	$(BIN)/python -m benchmarks.optimizers
 	$(BIN)/python -m benchmarks.collectives
 	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.programs
-	$(BIN)/python -m benchmarks.compare
-	$(BIN)/python -m benchmarks.compare_faults
-	$(BIN)/python -m benchmarks.compare_programs
-	$(BIN)/python -m benchmarks.verify
-	$(BIN)/python -m benchmarks.port_programs
-	$(BIN)/python -m benchmarks.aio
 	$(BIN)/python -m benchmarks.device
 
 check: lint types layers ## what CI checks without running anything
