@@ -66,7 +66,6 @@ safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine 
 	done
 
 bench: $(BIN)/.ready ## the tables in docs/results
-	$(BIN)/accel bench --compile --out docs/results
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.first_use

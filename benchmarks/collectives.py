@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,41 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from accel_testkit.bench.collectives import after_barrier, upstreams_op
 from benchmarks import results
+from benchmarks.stock import own_op
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 RANKS = (2, 4)
+#: Seconds for the rounds of one size.
+_LIMIT = 15.0
+
+
+def upstreams_op(ranks: int) -> Callable[[torch.Tensor], Any] | None:
+    """Return the op of DeepSpeed's CPU builder; None in all ranks if one cannot use it."""
+    os.environ["LOCAL_SIZE"] = str(ranks)
+    op, _ = own_op("ShareMemCommBuilder")
+    if op is not None:
+        op.initialize(ranks, dist.get_rank())
+    usable = torch.tensor([int(op is not None and op.vector_kernel_level() >= 1)])
+    dist.all_reduce(usable, dist.ReduceOp.MIN)
+    return (lambda tensor: torch.ops.deepspeed.inference_all_reduce_(tensor)) if usable.item() else None
+
+
+def after_barrier(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call, after a barrier, in each round; in fewer once they take too long."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    began = time.perf_counter()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            dist.barrier()
+            begin = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - begin)
+        over = torch.tensor([int(time.perf_counter() - began > _LIMIT)])
+        dist.broadcast(over, 0)
+        if over.item():
+            break
+    return taken
 
 
 def _rank(rank: int, ranks: int, rounds: int, folder: str) -> None:

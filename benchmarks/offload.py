@@ -8,6 +8,7 @@ and put back in turn, one iteration each. Peak memory is that of two more proces
 
 import argparse
 import json
+import logging
 import os
 import resource
 import statistics
@@ -17,19 +18,69 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
+from accel_core.api import get_accelerator
+from accel_ops.offload import speedups
 from accel_testkit import timing
-from accel_testkit.bench import offload
+from accel_testkit.suite import launch
 from benchmarks import results
 
+WIDTH = 4096
 #: Parts of an iteration that are the model's, whose products are torch's in both.
 OF_MODEL = ("forward", "backward: model")
 #: ZeRO stage, type, threads.
 CASES = tuple((stage, dtype, threads) for stage in (2, 3) for dtype in ("bf16", "fp32") for threads in (1, 2))
 
 
+def engine(stage: int, dtype: str, millions: int) -> Any:
+    """Return DeepSpeed's engine with an offloaded optimizer, on one rank."""
+    import deepspeed
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    launch.alone(get_accelerator())
+    layers = max(1, round(millions * 1e6 / WIDTH**2))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_clipping": 1.0,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
+        "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}},
+        "bf16": {"enabled": dtype == "bf16"},
+    }
+    return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
+
+
+def batch(dtype: str) -> torch.Tensor:
+    """Return the input of an iteration."""
+    return torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+
+
+def iteration(model: Any, inputs: torch.Tensor) -> tuple[float, float]:
+    """Return the seconds of backward and of step."""
+    loss = model(inputs).float().pow(2).mean()
+    return timing.seconds(lambda: model.backward(loss)), timing.seconds(model.step)
+
+
+def methods(replaced: bool) -> None:
+    """Replace DeepSpeed's methods, or put them back."""
+    for name in speedups.MODULES:
+        speedups.restore(sys.modules[name])
+        if replaced:
+            speedups.apply(sys.modules[name])
+
+
 def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
     """Medians of both ways, and the median of the ratios of neighbouring iterations."""
-    runs = offload.timed(stage, dtype, millions, rounds)
+    model, inputs = engine(stage, dtype, millions), batch(dtype)
+
+    def one(replaced: bool) -> tuple[float, float]:
+        methods(replaced)
+        return iteration(model, inputs)
+
+    # The first two rounds allocate.
+    runs = timing.turns({"DeepSpeed": partial(one, False), "ours": partial(one, True)}, rounds, warm_up=2)
     parted = {
         f"{way}{part} ms": 1e3 * statistics.median(pair[number] for pair in runs[name])
         for number, part in enumerate(("backward", "step"))
@@ -41,10 +92,10 @@ def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
 
 def peak(stage: int, dtype: str, millions: int, replaced: bool) -> int:
     """Largest resident memory of a process that takes three iterations, in MiB."""
-    made, inputs = offload.engine(stage, dtype, millions), offload.batch(dtype)
-    offload.methods(replaced)
+    model, inputs = engine(stage, dtype, millions), batch(dtype)
+    methods(replaced)
     for _ in range(3):
-        offload.iteration(made, inputs)
+        iteration(model, inputs)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
@@ -52,12 +103,12 @@ def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[
     """Mean milliseconds of the parts of an iteration, with DeepSpeed's methods and with ours."""
     from accel_core.upstream.profile import Profile, profiled
 
-    made, inputs = offload.engine(stage, dtype, millions), offload.batch(dtype)
+    model, inputs = engine(stage, dtype, millions), batch(dtype)
 
     def measure(replaced: bool) -> list[dict[str, float]]:
-        offload.methods(replaced)
+        methods(replaced)
         with profiled() as profile:
-            offload.iteration(made, inputs)
+            iteration(model, inputs)
         return profile.iterations
 
     runs = timing.turns({"stock": partial(measure, False), "ours": partial(measure, True)}, rounds + 2)

@@ -18,12 +18,16 @@ from accel_ops import binding, kernels, library, optim
 from accel_ops.op_builder import CPUAdamBuilder
 from accel_ops.operands import TYPES
 from accel_testkit import timing
-from accel_testkit.bench.optimizers import BYTES, DTYPES, STEP
-from accel_testkit.bench.stock import own_op
 from benchmarks import host, results
+from benchmarks.stock import own_op
 
 SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]
 GOAL_TRIAD = 0.85
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+#: Bytes that a step moves for a parameter with float32 states: parameter, gradient and states are read, all but the
+#: gradient written.
+BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
+STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
 
 
 def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable[[], Any]]:

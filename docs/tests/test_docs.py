@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from accel_core import cascade, env
-from accel_testkit.bench.table import cells
 from benchmarks.results import cell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,8 +201,6 @@ def test_the_readme_names_only_make_targets_that_exist() -> None:
 def test_a_results_page_shows_the_figures_of_its_data(data: Path) -> None:
     page = data.with_suffix(".md").read_text(encoding="utf-8")
     rows = json.loads(data.read_text(encoding="utf-8"))["rows"]
-    if data.stem == "bench":  # a report of parts
-        rows = [cells(row) for part in rows for row in part["table"]]
     assert rows
     for row in rows:
         for value in row.values():

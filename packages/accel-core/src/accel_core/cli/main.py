@@ -119,7 +119,6 @@ _OWN = {
 
 #: Sub-commands that other packages of this project add.
 _ELSEWHERE = {
-    "bench": "accel-testkit",
     "io": "accel-ops",
     "launch": "accel-launch",
     "compare": "accel-compare",

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -82,39 +82,39 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown.text())
         return int(shown.worst is not None)
     if args.compare:
-        return print_differences(*map(report.read, args.compare))
-    made = new_report(args.accel or _chosen(), "full" if args.full else "quick", Path(DEVICE.get()).stem)
+        return _print_differences(*map(report.read, args.compare))
+    made = _new_report(args.accel or _chosen(), "full" if args.full else "quick", Path(DEVICE.get()).stem)
     wanted = args.step or [step.name for step in STEPS]
-    with writing(f"the report cannot be written to {args.out}", "accel verify", made.text):
+    with _writing(made, args.out):
         status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)
     return status or int(made.worst is not None)
 
 
-def print_differences(old: Report, new: Report) -> int:
+def _print_differences(old: Report, new: Report) -> int:
     """Print how two reports differ; returns 1 if they do."""
     lines = [one_line(line) for line in report.differences(old, new)]
     sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
     return int(bool(lines))
 
 
-def new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
+def _new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
     """Return a report that begins now, of the software that is installed."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Report(accelerator, mode, simulated, now, {"python": platform.python_version(), **distributions()})
 
 
 @contextmanager
-def writing(what: str, command: str, text: Callable[[], str] = str) -> Iterator[None]:
-    """Raise InvalidReport, which says what fails, if a folder cannot be written; the text is printed before it."""
+def _writing(made: Report, folder: Path) -> Iterator[None]:
+    """Print the report and raise InvalidReport if it cannot be written to the folder."""
     try:
         yield
     except OSError as error:
-        sys.stdout.write(text())
+        sys.stdout.write(made.text())
         raise report.InvalidReport(
-            what=what,
+            what=f"the report cannot be written to {folder}",
             found=f"{type(error).__name__}: {error}",
             expected="a folder with room, in which this user may write",
-            do=f"choose another one: {command} --out FOLDER",
+            do="choose another one: accel verify --out FOLDER",
         ) from error
 
 
@@ -186,7 +186,7 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
         if step.name in wanted and step.name not in former
     }
     devices, estimate = 0, Estimate()
-    with progress() as show:
+    with _progress() as show:
         for step in STEPS:
             row = former.get(step.name)
             if row is None and step.name not in wanted:
@@ -194,7 +194,7 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             elif row is None and step.devices > devices:
                 row = not_run(step, f"{devices} devices are here, {step.devices} needed")
             elif row is None:
-                row = run_step(step, made, folder / step.name, show, estimate, sum(left.values()))
+                row = _run_step(step, made, folder / step.name, show, estimate, sum(left.values()))
             if row.seconds:
                 estimate.add(step.expected(made.mode), row.seconds)
             if step.name == "machine":
@@ -203,9 +203,7 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             yield row
 
 
-def run_step(
-    step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int, limit: float = LIMIT
-) -> Row:
+def _run_step(step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int) -> Row:
     """Run a step, and show how far it is; left: expected seconds of this step and those after it."""
     began, expected = time.monotonic(), step.expected(made.mode)
 
@@ -215,7 +213,7 @@ def run_step(
 
     tick("")
 
-    return step.run(made.accelerator, made.mode, folder, limit, tick)
+    return step.run(made.accelerator, made.mode, folder, LIMIT, tick)
 
 
 def _devices(machine: Row) -> int:
@@ -225,7 +223,7 @@ def _devices(machine: Row) -> int:
 
 
 @contextmanager
-def progress() -> Iterator[Any]:
+def _progress() -> Iterator[Any]:
     """Yield a function of a step's title, how far it is and the seconds left, which shows them.
 
     On a terminal a bar, elsewhere a line at the start of each step and each minute.

@@ -62,7 +62,7 @@ class Report:
     """What `report.json` holds.
 
     accelerator: key of the vendor under test.
-    mode:        `quick` or `full`; `bench` for the figures of `accel bench`.
+    mode:        `quick` or `full`.
     simulated:   key of the simulated device; empty on a real one.
     made:        UTC time of the start, ISO 8601.
     versions:    {distribution: version}, with Python's.
@@ -95,8 +95,7 @@ class Report:
     def text(self) -> str:
         """Return the summary for an issue: at most twenty lines."""
         on = f"simulated {self.simulated}" if self.simulated else self.accelerator
-        command = "accel bench" if self.mode == "bench" else f"accel verify --{self.mode}"
-        lines = [f"{command} on {on}, {self.made[:10]}"]
+        lines = [f"accel verify --{self.mode} on {on}, {self.made[:10]}"]
         shown = ("python", "torch", "deepspeed", "accel-core", f"accel-{self.accelerator}")
         lines.append(", ".join(f"{name} {self.versions[name]}" for name in shown if self.versions.get(name)))
         devices = next((row.found for row in self.rows if row.step == "machine"), "")
