@@ -67,7 +67,6 @@ safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine 
 
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
-	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.first_use
 	$(BIN)/python -m benchmarks.optimizers
 	$(BIN)/python -m benchmarks.collectives
