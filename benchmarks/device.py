@@ -1,130 +1,204 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ops for devices: on a GPU, where there is one, beside copying memory; on the CPU, beside torch.compile and DeepSpeed.
+"""Ops of accel-cuda on a GPU, compared with copying memory, plain torch, and DeepSpeed's compiled sources.
 
-On the CPU the contenders take turns in one run: the quantizer in plain torch, which is what most devices have; the same
-by torch.compile; DeepSpeed's torch code for npu; and the source of our kernels, whose threads run as fibers, and as
-SPIR-V on Intel's OpenCL for CPUs where ACCEL_XPU_RUNTIMES names its folders.
+Renews the first part of docs/results/device.md; the part about the CPU is a kept record.
 """
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from deepspeed.ops.op_builder.npu.quantizer import NPUQuantizer
 
-from accel_ops.kernel_builders import packed_arguments
+from accel_cuda import CUDA_Accelerator
+from accel_cuda.op_builder.kernels import KernelBuilder
 from accel_ops.quantizer import QuantizerFunctions
-from accel_ops.quantizer_kernels import KernelQuantizerFunctions
-from accel_sim.driver import HostKernels
 from accel_testkit import timing
-from benchmarks import device_gpu, device_spirv, results
+from benchmarks import results
 
 NAME, TITLE = "device", "Ops for devices"
-#: Of a matrix of float16, 16.8 million numbers in groups of 2048.
-SIDE, GROUP = 4096, 2048
-#: The fibers have this part of the numbers.
-FIBERS = 64
-_GPU = """`python -m benchmarks.device` on a machine with a GPU measures this part, and leaves the other as it is."""
-_CPU = """Medians of {rounds} interleaved rounds. *plain* is the quantizer in plain torch, as most devices compute it; \
-*compiled* the same through torch.compile, after a first call of {first}; *upstream's* the torch code of DeepSpeed \
-{release} for npu, which truncates instead of rounding; *kernel* the source of our device kernels on \
-`accel_sim.driver`, which runs the threads of a block one at a time to find faults in kernels: no device and no \
-host uses it. It has a {fibers}th of the numbers, and its time is multiplied by {fibers}. Results of *compiled* and \
-*kernel* are those of *plain* to the last bit: {same}. {spirv}"""
-_SPIRV = """*spir-v* is the same source as accel-xpu packages it, on Intel's OpenCL for CPUs (intel-sycl-rt {}), and \
-has the same bits, too."""
+#: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
+ADAM_BYTES = 28
+#: Bytes for each float16 number that is quantized to int8, or back.
+QUANTIZE_BYTES = 3
+_GROUP = 2048
+_FIRST_USE = """
+import time, torch
+from accel_cuda import CUDA_Accelerator
+x = torch.ones(64, 2048, dtype=torch.float16, device="cuda")
+torch.cuda.synchronize()
+began = time.perf_counter()
+builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+builder.load().quantize(x, 64, 8, 0)
+torch.cuda.synchronize()
+print(time.perf_counter() - began, builder.reason)
+"""
 
-Calls = dict[str, Callable[[], Any]]
+
+@dataclass(frozen=True)
+class Sizes:
+    """adam: parameters. side: of the matrix that is quantized. copied: bytes. calls: to measure Python's time."""
+
+    adam: int = 1_000_000_000
+    side: int = 4096
+    copied: int = 4 << 30
+    calls: int = 2000
+    rounds: int = 21
 
 
-def functions(op: Any, numbers: torch.Tensor, groups: int, wrap: Callable[..., Any] = lambda f: f) -> Calls:
-    """One call of each function that is measured."""
-    data, steps = QuantizerFunctions().quantize(numbers, groups, 8, 0)
-    quantize, dequantize, swizzle = (
-        wrap(getattr(op, name)) for name in ("quantize", "dequantize", "swizzle_quant")
+class UpstreamAdam(KernelBuilder):
+    """DeepSpeed's CUDA source of FusedAdam."""
+
+    NAME = "fused_adam"
+    UPSTREAM = ("deepspeed.ops.op_builder.fused_adam.FusedAdamBuilder",)
+
+
+class UpstreamQuantizer(KernelBuilder):
+    """DeepSpeed's CUDA source of the quantizer."""
+
+    NAME = "quantizer"
+    UPSTREAM = ("deepspeed.ops.op_builder.quantizer.QuantizerBuilder",)
+
+
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Measure; a row for each goal."""
+    copy = _copy_rate(sizes)
+    return [*_adam(sizes, copy), *_quantizer(sizes, copy), _first_use(), _launch(sizes)]
+
+
+def lack() -> str:
+    """Return why there is nothing to measure on; empty if there is a GPU."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device"
+    from accel_sim.simulation import current
+
+    return "the CUDA device of this process is simulated" if current() else ""
+
+
+def _row(what: str, route: str, figure: str, goal: str, reached: bool | None) -> dict[str, Any]:
+    reported = {True: "yes", False: "**no**", None: "not run"}[reached]
+    return {"measured": what, "route": route, "figure": figure, "goal": goal, "reached": reported}
+
+
+def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each, in turns; the queue is empty before and after."""
+
+    def measure(call: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        return timing.seconds(lambda: (call(), torch.cuda.synchronize()))
+
+    measures = {name: partial(measure, call) for name, call in calls.items()}
+    return timing.medians(timing.turns(measures, rounds, warm_up=2))
+
+
+def _copy_rate(sizes: Sizes) -> float:
+    """Return the bytes that a copy reads and writes in a second."""
+    source = torch.ones(sizes.copied, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * sizes.copied / _medians({"copy": lambda: target.copy_(source)}, sizes.rounds)["copy"]
+
+
+def _upstream(builder: KernelBuilder) -> tuple[Any, str]:
+    """Return DeepSpeed's op, compiled, and why there is none."""
+    compatible, why = builder.compatibility()
+    if not compatible:
+        return None, why
+    try:
+        return builder.load(verbose=False), ""
+    except Exception as error:  # whatever a compiler, or its absence, raises
+        return None, f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _adam(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
+    builder = CUDA_Accelerator().create_op_builder("FusedAdamBuilder")
+    upstream, why = _upstream(UpstreamAdam())
+    lists = [[torch.full((sizes.adam,), number, device="cuda")] for number in (1e-3, 1.0, 0.0, 0.0)]
+    flag = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def step(op: Any) -> Callable[[], Any]:
+        return lambda: op.multi_tensor_adam(65536, flag, lists, 1e-3, 0.9, 0.999, 1e-8, 7, 1, 1, 0.01)
+
+    calls = {"ours": step(builder.load(verbose=False)), **({"upstream": step(upstream)} if upstream else {})}
+    seconds = _medians(calls, sizes.rounds)
+    part = ADAM_BYTES * sizes.adam / seconds["ours"] / copy
+    what = f"FusedAdam, {sizes.adam:,} float32 parameters"
+    found = [_row(what, builder.reason, f"{part:.0%} of copy bandwidth", ">= 85 %", part >= 0.85)]
+    return [*found, _beside(what, builder.reason, seconds, 1.03, why)]
+
+
+def _beside(what: str, route: str, seconds: dict[str, float], most: float, why: str) -> dict[str, Any]:
+    goal = f"<= {most:g} of upstream's time"
+    if "upstream" not in seconds:
+        return _row(what, route, f"upstream's not compiled: {why}", goal, None)
+    part = seconds["ours"] / seconds["upstream"]
+    return _row(what, route, f"{part:.2f} of upstream's time", goal, part <= most)
+
+
+def _quantizer(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    ours, plain = builder.load(verbose=False), QuantizerFunctions()
+    upstream, why = _upstream(UpstreamQuantizer())
+    ops = {"ours": ours, "plain": plain, **({"upstream": upstream} if upstream else {})}
+    numbers = torch.randn(sizes.side, sizes.side, device="cuda").half()
+    groups = max(1, numbers.numel() // _GROUP)
+    data, steps = plain.quantize(numbers, groups, 8, 0)
+
+    def quantize(op: Any) -> Callable[[], Any]:
+        return lambda: op.quantize(numbers, groups, 8, op.Symmetric)
+
+    def dequantize(op: Any) -> Callable[[], Any]:
+        return lambda: op.dequantize(data, steps, groups, 8, op.Symmetric)
+
+    found = []
+    for name, function in (("quantize", quantize), ("dequantize", dequantize)):
+        seconds = _medians({key: function(op) for key, op in ops.items()}, sizes.rounds)
+        what = f"{name}, {sizes.side}² float16 in 8 bits"
+        part = QUANTIZE_BYTES * numbers.numel() / seconds["ours"] / copy
+        times = seconds["plain"] / seconds["ours"]
+        found += [
+            _row(what, builder.reason, f"{part:.0%} of copy bandwidth", ">= 75 %", part >= 0.75),
+            _row(what, builder.reason, f"{times:.1f} times as fast as plain torch", ">= 8 times", times >= 8),
+            _beside(what, builder.reason, seconds, 1.05, why),
+        ]
+    return found
+
+
+def _first_use() -> dict[str, Any]:
+    """The quantizer is loaded and called in a process that has a context and nothing else."""
+    done = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=True)
+    seconds, _, route = done.stdout.splitlines()[-1].partition(" ")
+    reached = float(seconds) < 0.1 if route.startswith("image") else None
+    return _row(
+        "first use of the quantizer", route, f"{float(seconds):.3f} s", "< 0.1 s from a cubin", reached
     )
-    return {
-        "quantize, 8 bits": lambda: quantize(numbers, groups, 8, 0),
-        "dequantize, 8 bits": lambda: dequantize(data, steps, groups, 8, 0),
-        "swizzle_quant, 4 bits": lambda: swizzle(numbers, groups, 4, 0, 1, 2, 2),
-    }
 
 
-def cpu(side: int, rounds: int) -> tuple[str, list[dict[str, Any]]]:
-    """Return a text, and a row for each function."""
-    from torch._inductor import config
-
-    config.force_disable_caches = True  # the first call compiles, also after an earlier run
-    numbers = torch.randn(side, side, generator=torch.Generator().manual_seed(1)).half()
-    groups = numbers.numel() // min(GROUP, numbers.numel() // FIBERS // 4)
-    few, few_groups = numbers[: side // FIBERS], groups // FIBERS
-    plain = functions(QuantizerFunctions(), numbers, groups)
-    kernels = KernelQuantizerFunctions("cpu", HostKernels(packed_arguments).launch)
-    others = {
-        "compiled": functions(QuantizerFunctions(), numbers, groups, torch.compile),
-        "upstream's": functions(NPUQuantizer, numbers, groups),
-        "kernel": functions(kernels, few, few_groups),
-    }
-    spirv, added = _spirv(numbers, groups)
-    others |= added
-    few_plain = functions(QuantizerFunctions(), few, few_groups)
-    first, same, rows = [], True, []
-    for name, call in plain.items():
-        began = time.perf_counter()
-        compiled = others["compiled"][name]()
-        first.append(time.perf_counter() - began)
-        same &= _equal(compiled, call()) and _equal(others["kernel"][name](), few_plain[name]())
-        same &= "spir-v" not in others or _equal(others["spir-v"][name](), call())
-        calls = {"plain": call, **{key: made[name] for key, made in others.items()}}
-        seconds = timing.warm_medians(calls, rounds, numbers.numel())
-        seconds["kernel"] *= FIBERS
-        rows.append(_row(name, numbers.numel(), seconds))
-    stated = " and ".join((", ".join(f"{s:.0f} s" for s in first[:-1]), f"{first[-1]:.0f} s"))
-    release = results.circumstances()["deepspeed"]
-    text = _CPU.format(
-        rounds=rounds,
-        first=stated,
-        release=release,
-        fibers=FIBERS,
-        same="yes" if same else "**no**",
-        spirv=spirv,
-    )
-    return text, rows
-
-
-def _spirv(numbers: torch.Tensor, groups: int) -> tuple[str, dict[str, Calls]]:
-    """Return a sentence, and the calls of accel-xpu's kernels, if this process has their runtime."""
-    if lack := device_spirv.lack():
-        return f"SPIR-V on a CPU: not run here, {lack}.", {}
-    op = KernelQuantizerFunctions("cpu", device_spirv.Kernels().launch)
-    return _SPIRV.format(device_spirv.release()), {"spir-v": functions(op, numbers, groups)}
-
-
-def _row(name: str, elements: int, seconds: dict[str, float]) -> dict[str, Any]:
-    times = {f"{key} ms": round(value * 1e3, 1) for key, value in seconds.items()}
-    ratios = {
-        f"{key} ÷ plain": seconds[key] / seconds["plain"] for key in seconds if key not in ("plain", "kernel")
-    }
-    return {"function": name, "elements": elements, "threads": torch.get_num_threads(), **times, **ratios}
-
-
-def _equal(found: Any, wanted: Any) -> bool:
-    if isinstance(found, torch.Tensor):
-        return torch.equal(found, wanted)
-    return all(
-        torch.equal(mine.view(-1), theirs.view(-1)) for mine, theirs in zip(found, wanted, strict=True)
-    )
+def _launch(sizes: Sizes) -> dict[str, Any]:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    op, numbers = builder.load(verbose=False), torch.ones(8, 64, dtype=torch.float16, device="cuda")
+    op.quantize(numbers, 8, 8, 0)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(sizes.calls):
+        op.quantize(numbers, 8, 8, 0)
+    microseconds = (time.perf_counter() - began) / sizes.calls * 1e6
+    torch.cuda.synchronize()
+    figure = f"{microseconds:.1f} µs a call"
+    return _row("quantize, 8 x 64: Python's time", builder.reason, figure, "<= 8 µs", microseconds <= 8)
 
 
 def page(data: dict[str, Any]) -> str:
-    """Return the page's text."""
+    """Return the text of the page."""
     gpu = data["gpu"]
     measured = f"*Not run*: {gpu['lack']}." if "lack" in gpu else _table(gpu)
-    parts = f"# {TITLE}", "## On a GPU", f"{measured} {_GPU}", "## On the CPU", data["text"], _table(data)
+    how = "`python -m benchmarks.device` on a machine with a GPU measures this part. The other part is a kept record."
+    parts = f"# {TITLE}", "## On a GPU", f"{measured} {how}", "## On the CPU", data["text"], _table(data)
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,40 +207,24 @@ def _table(part: dict[str, Any]) -> str:
     return f"{results.markdown(part['rows'])}\n\nMeasured on: {note}."
 
 
-def _gpu(kept: dict[str, Any]) -> dict[str, Any]:
-    """Measure on the GPU; without one, return what another machine measured."""
-    lack = device_gpu.lack()
-    if lack:
-        return kept if "rows" in kept else {"lack": lack}
-    rows = device_gpu.rows(device_gpu.Sizes())
-    return {"rows": rows, "circumstances": results.circumstances() | {"GPU": torch.cuda.get_device_name()}}
-
-
 def main() -> int:
-    """Measure and write docs/results/device.{md,json}; with `--try` print tiny runs of both parts."""
-    parser = results.parser(__doc__, rounds=11)
+    """Measure and renew docs/results/device.{md,json}; with `--try` print a tiny run."""
+    parser = results.parser(__doc__, rounds=21)
     parser.add_argument(
-        "--try", dest="tiny", action="store_true", help="small sizes, also on a simulated GPU; no page"
+        "--try", dest="tiny", action="store_true", help="small, also on a simulated GPU; no page"
     )
     options = parser.parse_args()
-    if (status := device_spirv.started_again()) is not None:
-        return status
     if options.tiny:
-        if torch.cuda.is_available():
-            print(results.markdown(device_gpu.rows(device_gpu.Sizes(1 << 12, 256, 1 << 16, 20, 3))))
-        else:
-            print(results.markdown(cpu(256, 3)[1]))
+        print(results.markdown(rows(Sizes(1 << 12, 256, 1 << 16, 20, 3))))
         return 0
-    file = options.out / f"{NAME}.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    data = {"title": TITLE, "gpu": _gpu(kept.get("gpu", {}))}
-    if kept and not device_gpu.lack():
-        data |= {key: kept[key] for key in ("text", "circumstances", "rows")}
-    else:
-        text, rows = cpu(SIDE, options.rounds)
-        data |= {"text": text, "circumstances": results.circumstances(), "rows": rows}
-    options.out.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if reason := lack():
+        print(f"not run: {reason}")
+        return 0
+    data = json.loads((results.FOLDER / f"{NAME}.json").read_text(encoding="utf-8"))
+    here = results.circumstances() | {"GPU": torch.cuda.get_device_name()}
+    data["gpu"] = {"rows": rows(Sizes(rounds=options.rounds)), "circumstances": here}
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    (options.out / f"{NAME}.json").write_text(text, encoding="utf-8")
     (options.out / f"{NAME}.md").write_text(page(data), encoding="utf-8")
     print(page(data))
     return 0
