@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the comparison with DeepSpeed's classes calls, and which differences it accepts."""
+
+from typing import Any
+
+import pytest
+
+from ci import parity
+from ci.parity import Difference
+
+ROW = {"calls": "range_*, seed()", "devices": "cpu xpu", "ours": "[0-9]*", "deepspeed": ">=0.19"}
+
+
+@pytest.mark.parametrize(
+    ("device", "call", "ours", "release", "said"),
+    [
+        ("cpu", "range_push(msg)", "2", "0.19.8", "said"),
+        ("xpu", "seed()", "2", "0.20.0", "said"),
+        ("npu", "seed()", "2", "0.19.8", ""),
+        ("cpu", "seed(seed)", "2", "0.19.8", ""),
+        ("cpu", "seed()", "2", "0.18.9", ""),
+        ("cpu", "seed()", "raises TypeError", "0.19.8", ""),
+    ],
+)
+def test_difference_is_meant_where_a_row_fits(
+    device: str, call: str, ours: str, release: str, said: str
+) -> None:
+    row = {**ROW, "reason": "said"}
+    assert parity.reason(Difference(device, call, "1", ours), release, [row]) == said
+
+
+def test_method_is_called_with_what_it_needs_and_with_everything() -> None:
+    def method(self: Any, tensor: Any, make_copy: bool = True) -> None:
+        pass
+
+    assert parity._forms(method) == [("tensor",), ("tensor", "make_copy")]
+    assert parity._forms(property(lambda self: None)) == [None]
+
+
+class Accelerator:
+    def new(self, something_new: Any) -> None:
+        pass
+
+
+def test_method_of_a_new_release_is_never_taken_for_equal() -> None:
+    assert parity._answer(Accelerator(), "newer", ()) == "missing"
+    assert "knows no argument 'something_new'" in parity._answer(Accelerator(), "new", ("something_new",))
