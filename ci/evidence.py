@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The compatibility matrix: what was shown of each feature on each accelerator, and by which kind of evidence.
+"""The compatibility matrix, and the section *Known limits* of each hardware page: what was shown, and how.
 
 A part of `python -m ci.feature_matrix write`. Sources: the kept runs of the suite and the engine, the programs' losses,
 reports of `accel verify` from real devices, and ci/evidence.toml for what only tests show.
@@ -8,6 +8,7 @@ reports of `accel verify` from real devices, and ci/evidence.toml for what only 
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -210,3 +211,27 @@ def _versions(versions: Mapping[str, Any]) -> str:
 def _largest(answers: list[str]) -> str:
     """Return the largest of the differences, some of which may be `equal`."""
     return max((answer for answer in answers if answer != "equal"), key=float)
+
+
+def limits(result: Results, shown: Iterable[Cell]) -> str:
+    """Return what a package declares missing, on each machine or on some, and what was not run."""
+    from accel_core.vendor import Feature, Trait
+
+    missing: dict[tuple[str, str], list[str]] = {}
+    for constant, traits in vars(importlib.import_module(f"accel_{result.key}.traits")).items():
+        if isinstance(traits, dict) and traits and isinstance(next(iter(traits.values())), Trait):
+            where = "always" if constant == "TRAITS" else "on some machines"
+            for name, trait in traits.items():
+                sentence = f": {name.sentence}" if isinstance(name, Feature) else ""
+                missing.setdefault((where, trait.reason), []).append(f"`{name}`{sentence}")
+    rows = [["; ".join(names), *where_and_why] for where_and_why, names in sorted(missing.items())]
+    unknown: dict[str, list[str]] = {}
+    for cell in shown:
+        if cell.key == result.key and cell.evidence == NOT_RUN:
+            reason = cell.what.replace("docs/", "")
+            unknown.setdefault(f" ({reason})" if reason else "", []).append(cell.feature)
+    not_run = (
+        line for reason, names in unknown.items() for line in ("", f"Not run: {', '.join(names)}{reason}.")
+    )
+    head = "Made by `python -m ci.feature_matrix write` from the package's traits and the kept runs."
+    return "\n".join([head, "", *table(["missing", "where", "why"], rows), *not_run])

@@ -24,7 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ci import evidence, limits, workspace
+from ci import evidence, workspace
 from ci.printed import renewed, table
 from ci.problem import Problem, report
 from ci.workspace import Package
@@ -37,8 +37,11 @@ UPSTREAM_OPS = Path("ci/upstream_ops.toml")
 SCHEMA = 1
 PASSED, FAILED = "passed", "failed"
 #: The page with the table of packages, whose generated part is between these lines.
-PACKAGES = Path("docs/vendors/README.md")
+HARDWARE = Path("docs/vendors")
+PACKAGES = HARDWARE / "README.md"
 BEGIN, END = "<!-- conformance: generated -->", "<!-- conformance: end -->"
+#: The lines around the section *Known limits* of a hardware page.
+LIMITS = "<!-- limits: generated -->", "<!-- limits: end -->"
 #: Traits that are the machine's, not the package's.
 _OF_THE_MACHINE = {"bf16", "fp16"}
 _NOT_RUN = "not run"
@@ -224,9 +227,13 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / IMPLEMENTATIONS, implementations(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
     cells = evidence.cells(root, kept)
     for result in kept:
-        hardware = root / limits.FOLDER / f"{result.key}.md"
+        hardware = root / HARDWARE / f"{result.key}.md"
         if hardware.is_file():
-            yield hardware, limits.in_page(hardware.read_text(encoding="utf-8"), result, cells)
+            device, checks, engine = _counts(result)
+            about = f"On a {device} device ({result.date}, commit {result.commit}, {_with(result)})"
+            section = f"{about}: conformance checks {checks}; engine configurations {engine}.\n\n"
+            text, (begin, end) = hardware.read_text(encoding="utf-8"), LIMITS
+            yield hardware, renewed(text, begin, section + evidence.limits(result, cells), end)
     hardware = root / PACKAGES
     yield hardware, in_page(hardware.read_text(encoding="utf-8"), packages.values(), kept)
 
@@ -249,8 +256,7 @@ def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Resul
     keys = [result.key for result in results]
     summary = []
     for result in results:
-        versions = f"torch {result.versions['torch']}, deepspeed {result.versions['deepspeed']}"
-        summary.append([f"[{result.key}](conformance/{result.key}.json)", *_counts(result), versions])
+        summary.append([f"[{result.key}](conformance/{result.key}.json)", *_counts(result), _with(result)])
     head = ["accelerator", "device", "checks of the suite", "engine configurations", "with"]
     parts = [_INTRODUCTION, *table(head, summary), "", _LEGEND]
     for file, sentences in checks.items():
@@ -280,6 +286,10 @@ def in_page(text: str, packages: Iterable[Package], results: Sequence[Results]) 
         rows.append([f"[{package.name}](../../{package.folder}/README.md)", about, *(shown or default)])
     head = ["package", "what", "device", "conformance checks", "configurations of DeepSpeed's engine"]
     return renewed(text, BEGIN, "\n".join(table(head, rows)), END)
+
+
+def _with(result: Results) -> str:
+    return f"torch {result.versions['torch']}, deepspeed {result.versions['deepspeed']}"
 
 
 def _counts(result: Results) -> list[str]:
