@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +76,14 @@ def _rank(rank: int, ranks: int, rounds: int, folder: str) -> None:
     for size in SIZES:
         tensor = torch.ones(size // 4)
         other = torch.empty_like(tensor)
-
-        def copy(tensor: torch.Tensor = tensor, other: torch.Tensor = other) -> None:
-            other.copy_(tensor)
-
-        ours = ShareMemComm()
         # Sums grow; infinite ones are as fast.
         calls: dict[str, Callable[[], Any]] = {
-            name: lambda tensor=tensor, group=group: dist.all_reduce(tensor, group=group)
-            for name, group in groups.items()
+            name: partial(dist.all_reduce, tensor, group=group) for name, group in groups.items()
         }
-        calls["copy"] = copy
-        calls["our op"] = lambda tensor=tensor, ours=ours: ours.inference_all_reduce_(tensor)
+        calls["copy"] = partial(other.copy_, tensor)
+        calls["our op"] = partial(ShareMemComm().inference_all_reduce_, tensor)
         if upstreams is not None:
-            calls["upstream"] = lambda tensor=tensor: upstreams(tensor)
+            calls["upstream"] = partial(upstreams, tensor)
         after_barrier(calls, 3)
         rows.append(after_barrier(calls, max(rounds, min(400, (64 << 20) // size))))
     if rank == 0:

@@ -121,11 +121,9 @@ def _adam(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
     lists = [[torch.full((sizes.adam,), number, device="cuda")] for number in (1e-3, 1.0, 0.0, 0.0)]
     flag = torch.zeros(1, dtype=torch.int32, device="cuda")
 
-    def step(op: Any) -> Callable[[], Any]:
-        return lambda: op.multi_tensor_adam(65536, flag, lists, 1e-3, 0.9, 0.999, 1e-8, 7, 1, 1, 0.01)
-
-    calls = {"ours": step(builder.load(verbose=False)), **({"upstream": step(upstream)} if upstream else {})}
-    seconds = _medians(calls, sizes.rounds)
+    ops = {"ours": builder.load(verbose=False), **({"upstream": upstream} if upstream else {})}
+    given = (65536, flag, lists, 1e-3, 0.9, 0.999, 1e-8, 7, 1, 1, 0.01)
+    seconds = _medians({key: partial(op.multi_tensor_adam, *given) for key, op in ops.items()}, sizes.rounds)
     part = ADAM_BYTES * sizes.adam / seconds["ours"] / copy
     what = f"FusedAdam, {sizes.adam:,} float32 parameters"
     found = [_row(what, builder.reason, f"{part:.0%} of copy bandwidth", ">= 85 %", part >= 0.85)]
@@ -149,15 +147,10 @@ def _quantizer(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
     groups = max(1, numbers.numel() // _GROUP)
     data, steps = plain.quantize(numbers, groups, 8, 0)
 
-    def quantize(op: Any) -> Callable[[], Any]:
-        return lambda: op.quantize(numbers, groups, 8, op.Symmetric)
-
-    def dequantize(op: Any) -> Callable[[], Any]:
-        return lambda: op.dequantize(data, steps, groups, 8, op.Symmetric)
-
     found = []
-    for name, function in (("quantize", quantize), ("dequantize", dequantize)):
-        seconds = _medians({key: function(op) for key, op in ops.items()}, sizes.rounds)
+    for name, inputs in (("quantize", (numbers,)), ("dequantize", (data, steps))):
+        calls = {key: partial(getattr(op, name), *inputs, groups, 8, op.Symmetric) for key, op in ops.items()}
+        seconds = _medians(calls, sizes.rounds)
         what = f"{name}, {sizes.side}² float16 in 8 bits"
         part = QUANTIZE_BYTES * numbers.numel() / seconds["ours"] / copy
         times = seconds["plain"] / seconds["ours"]

@@ -11,10 +11,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accel_testkit import timing
 from benchmarks import results
 
 EXAMPLE = results.FOLDER.parent.parent / "examples" / "generate.py"
@@ -33,93 +35,56 @@ MODEL = ("--layers", "12", "--width", "512", "--heads", "8")
 TURNS, LONGEST = 2, 120.0
 
 
-class Failed(Exception):
-    """A backend that cannot run here; the text says why."""
-
-
-def texts(case: str) -> list[dict[str, Any]]:
-    """What one launch of the example made; raises Failed."""
+def texts(case: str) -> list[dict[str, Any]] | str:
+    """Return what one launch generated, without the first text, which warms up; the last error line if it failed."""
     launcher, flags, threads = CASES[case]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads)}
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.json")
         command = [sys.executable, *launcher, str(EXAMPLE), *flags, *TEXT, *MODEL, "--json", str(made)]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"no end within {LONGEST:.0f} s") from None
-        if done.returncode == 0:
-            found: list[dict[str, Any]] = json.loads(made.read_text(encoding="utf-8"))["texts"]
-            return found
-    raise Failed(reason(done.stderr))
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONGEST)
+        if done.returncode:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no output"]
+            found = next((line for line in lines if line.startswith("found:")), lines[-1])
+            return f"not run: {found.removeprefix('found:').strip()}"
+        generated: list[dict[str, Any]] = json.loads(made.read_text(encoding="utf-8"))["texts"]
+        return generated[1:]
 
 
-def reason(errors: str) -> str:
-    """The part of an error that says what was found, or its last line."""
-    lines = [line.strip() for line in errors.splitlines() if line.strip()] or ["no output"]
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("found:")]
-    return found[0] if found else lines[-1]
-
-
-def measured() -> dict[str, list[dict[str, Any]] | str]:
-    """Texts of each case but the first of each launch, which warms up; a sentence where a case could not run.
-
-    Says how each launch went: together they take minutes.
-    """
-    kept: dict[str, list[dict[str, Any]] | str] = {}
-    for turn in range(TURNS):
-        for case in CASES:
-            before, began = kept.get(case, []), time.perf_counter()
-            if isinstance(before, str):
-                continue
-            try:
-                made = texts(case)[1:]
-                kept[case] = before + made
-                said = f"{median(made, 'tokens_per_second'):.1f} tokens/s"
-            except Failed as error:
-                kept[case] = said = f"not run: {error}"
-            seconds = time.perf_counter() - began
-            print(
-                f"{case}, launch {turn + 1} of {TURNS}: {said}; {seconds:.0f} s", file=sys.stderr, flush=True
-            )
-    return kept
-
-
-def median(made: list[dict[str, Any]], figure: str) -> float:
-    """The median of a figure over texts."""
-    return statistics.median(text[figure] for text in made)
-
-
-def row(case: str, found: list[dict[str, Any]] | str, wanted: list[int]) -> dict[str, Any]:
-    """A line of the table."""
-    if isinstance(found, str):
-        return {
-            "backend": case,
-            "tokens/s": found,
-            "first token ms": "",
-            "time in collectives": "",
-            "same tokens": "",
-        }
-    same = all(text["token_ids"] == wanted for text in found)
-    return {
+def row(case: str, launches: Sequence[list[dict[str, Any]] | str], wanted: list[int]) -> dict[str, Any]:
+    """Return a line of the table."""
+    empty = {
         "backend": case,
-        "tokens/s": f"{median(found, 'tokens_per_second'):.1f}",
-        "first token ms": f"{1000 * median(found, 'first_token_seconds'):.0f}",
-        "time in collectives": f"{median(found, 'share_in_collectives'):.0%}",
-        "same tokens": "yes" if same else "no",
+        "tokens/s": "",
+        "first token ms": "",
+        "time in collectives": "",
+        "same tokens": "",
+    }
+    made: list[dict[str, Any]] = []
+    for launch in launches:
+        if isinstance(launch, str):
+            return empty | {"tokens/s": launch}
+        made += launch
+
+    def median(figure: str) -> float:
+        return statistics.median(text[figure] for text in made)
+
+    return empty | {
+        "tokens/s": f"{median('tokens_per_second'):.1f}",
+        "first token ms": f"{1000 * median('first_token_seconds'):.0f}",
+        "time in collectives": f"{median('share_in_collectives'):.0%}",
+        "same tokens": "yes" if all(text["token_ids"] == wanted for text in made) else "no",
     }
 
 
 def main() -> int:
     """Measure and write docs/results/generate.{md,json}; 1 if a backend made other tokens."""
     options = results.parser(__doc__).parse_args()
-    found = measured()
-    undivided = found["undivided"]
+    found = timing.turns({case: partial(texts, case) for case in CASES}, TURNS)
+    undivided = found["undivided"][0]
     if isinstance(undivided, str):
-        print(undivided, file=sys.stderr)
-        return 1
-    wanted = undivided[0]["token_ids"]
-    rows = [row(case, found[case], wanted) for case in CASES]
+        raise SystemExit(undivided)
+    rows = [row(case, launches, undivided[0]["token_ids"]) for case, launches in found.items()]
     text = (
         "`examples/generate.py`: a Llama of 12 layers of 512 channels with random weights, float32, divided by "
         "DeepSpeed's AutoTP between two ranks of one thread and one CPU each; undivided: one process with two threads. "

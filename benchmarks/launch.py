@@ -30,15 +30,13 @@ _STEPS = 60
 
 
 def launchers(port: int) -> dict[str, list[str]]:
-    """The command of each launcher for two ranks of this machine, without the program."""
+    """Return the command of each launcher for two ranks of this machine, without the program."""
+    given = ("--num_accelerators", "2", "--master_port", str(port))
     return {
-        "accel launch": [str(BIN / "accel"), "launch", "--num_accelerators", "2", "--master_port", str(port)],
-        "accel launch, bound": [
-            *(str(BIN / "accel"), "launch", "--num_accelerators", "2", "--master_port", str(port)),
-            "--bind_cores_to_rank",
-        ],
+        "accel launch": [str(BIN / "accel"), "launch", *given],
+        "accel launch, bound": [str(BIN / "accel"), "launch", *given, "--bind_cores_to_rank"],
         "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", "2", "--master-port", str(port)],
-        "deepspeed": [str(BIN / "deepspeed"), "--num_accelerators", "2", "--master_port", str(port)],
+        "deepspeed": [str(BIN / "deepspeed"), *given],
     }
 
 
@@ -55,19 +53,8 @@ def start_up(name: str, folder: Path) -> float:
 def throughput(name: str, folder: Path) -> float:
     """Bytes (tokens) a second of a short run of the main job."""
     out = folder / f"job-{time.time_ns()}"
-    command = [
-        *launchers(free_port())[name],
-        "examples/train_lm.py",
-        "--steps",
-        str(_STEPS),
-        "--out",
-        str(out),
-    ]
-    _run(command, ROOT)
-    return _tokens_per_second(out)
-
-
-def _tokens_per_second(out: Path) -> float:
+    program = ("examples/train_lm.py", "--steps", str(_STEPS), "--out", str(out))
+    _run([*launchers(free_port())[name], *program], ROOT)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     return float(summary["bytes_trained_on"] / summary["training_seconds"])
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from accel_ops import binding, kernels, library, optim
+from accel_ops import library, optim
 from accel_ops.op_builder import CPUAdamBuilder
-from accel_ops.operands import TYPES
 from accel_testkit import timing
-from benchmarks import host, results
+from benchmarks import results
 from benchmarks.stock import own_op
 
 SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]
@@ -40,15 +39,8 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
     ours.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
     data = param.data
     tensors = (data, grad, exp_avg, exp_avg_sq)
-    functions = library.load().functions
-    lr, beta1, beta2, eps, decay = STEP[1:6]
-    single = binding.ADAM_ARGUMENTS.pack(
-        *(tensor.data_ptr() for tensor in tensors), size, TYPES[dtype], TYPES[dtype], TYPES[torch.float32],
-        torch.get_num_threads(), lr, beta1, beta2, eps, decay, 1.0, STEP[0], True, True,
-    )  # fmt: skip
     return {
         "ours": lambda: ours.adam_update(0, *STEP, *tensors),
-        "kernel": lambda: functions.accel_adam_single_tensor(single) or tensors,
         "upstream": lambda: theirs.adam_update(0, *STEP, *tensors),
         "our optimizer": optim.AdamW([param]).step,
         "torch fused": torch.optim.AdamW([param], fused=True).step,
@@ -68,7 +60,6 @@ def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[st
         "elements": size,
         "threads": threads,
         "ours µs": seconds["ours"] * 1e6,
-        "of it the kernel µs": seconds["kernel"] * 1e6,
         "GB/s": rate,
         "of triad": round(rate / triad, 2),
         "upstream ÷ ours": round(seconds["upstream"] / seconds["ours"], 2),
@@ -80,7 +71,6 @@ def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[st
 def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dict[str, Any]:
     """Many small tensors in one step."""
     torch.set_num_threads(threads)
-    lists = [[torch.rand(size) for _ in range(tensors)] for _ in range(4)]
 
     def stepper(kind: Any, **options: Any) -> Callable[[], Any]:
         params = [torch.nn.Parameter(torch.rand(size)) for _ in range(tensors)]
@@ -90,7 +80,6 @@ def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dic
         return step
 
     calls = {
-        "kernel": lambda: kernels.adam(*lists, step=3, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8),
         "ours": stepper(optim.AdamW),
         "foreach": stepper(torch.optim.AdamW, foreach=True),
         "fused": stepper(torch.optim.AdamW, fused=True),
@@ -101,7 +90,6 @@ def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dic
         "elements each": size,
         "threads": threads,
         "our optimizer µs": seconds["ours"] * 1e6,
-        "of it the kernel µs": seconds["kernel"] * 1e6,
         "torch foreach ÷ ours": round(seconds["foreach"] / seconds["ours"], 2),
         "torch fused ÷ ours": round(seconds["fused"] / seconds["ours"], 2),
     }
@@ -129,25 +117,23 @@ def main() -> int:
     if theirs is None:
         raise SystemExit(reason)
     theirs.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
+    circumstances = {"library": library.load().reason.partition(":")[0]}
     counts = sorted({1, torch.get_num_threads()})
     sizes = [size for size in SIZES if size <= options.largest]
     rows = [row(n, t, kind, theirs, options.rounds) for kind in DTYPES for t in counts for n in sizes]
     text = (
         f"Medians of {options.rounds} interleaved rounds. A step counts as 28 bytes a float32 parameter (bf16 "
         "parameters with float32 states: 22), the triad as 16 with write-allocate. `ours` and `upstream` are the same "
-        "call, `adam_update`; `the kernel` is ours through ctypes with its arguments checked and packed before: "
-        "small tensors take longer that way. The optimizers are whole steps of torch.optim classes. Goals: at least "
+        "call, `adam_update`. The optimizers are whole steps of torch.optim classes. Goals: at least "
         f"{GOAL_TRIAD} of the triad beyond the caches, and no ratio below 1.0 (tolerance 3 %). Rows that miss one are "
         "kept.\n\n![Bandwidth over size](optimizers.svg)"
     )
-    results.write("optimizers", "Adam on the host", text, rows, options.out, host.circumstances())
+    results.write("optimizers", "Adam on the host", text, rows, options.out, circumstances)
     small = [many(options.rounds, threads) for threads in counts]
     text = (
         "Medians of interleaved rounds; goals: 2 times torch's foreach, and 2.5 times its fused on 1 thread."
     )
-    results.write(
-        "optimizers-many", "Adam on many small tensors", text, small, options.out, host.circumstances()
-    )
+    results.write("optimizers-many", "Adam on many small tensors", text, small, options.out, circumstances)
     plot(rows, options.out)
     return 0
 

@@ -29,7 +29,7 @@ _DEVICE = "npu"
 _STEPS = 5  # in a sample
 
 
-def _model(kind: str, device: str) -> Callable[[], None]:
+def _model(foreach: bool, device: str) -> Callable[[], None]:
     """Return a function that trains one step."""
     import torch
     from torch import nn
@@ -37,7 +37,7 @@ def _model(kind: str, device: str) -> Callable[[], None]:
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(6)]
     model = nn.Sequential(*layers, nn.Linear(64, 8)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=kind == "foreach")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach)
     x, target = torch.randn(32, 64).to(device), torch.randint(0, 8, (32,)).to(device)
 
     def step() -> None:
@@ -49,7 +49,7 @@ def _model(kind: str, device: str) -> Callable[[], None]:
     return step
 
 
-def _forward(_kind: str, device: str) -> Callable[[], None]:
+def _forward(device: str) -> Callable[[], None]:
     """Return a function that calls one small operator many times."""
     import torch
 
@@ -64,9 +64,9 @@ def _forward(_kind: str, device: str) -> Callable[[], None]:
 
 
 _KINDS = {
-    "training step, AdamW by single operators": ("single", _model),
-    "training step, AdamW by foreach operators": ("foreach", _model),
-    "400 additions of 8 x 8": ("", _forward),
+    "training step, AdamW by single operators": partial(_model, False),
+    "training step, AdamW by foreach operators": partial(_model, True),
+    "400 additions of 8 x 8": _forward,
 }
 
 
@@ -79,8 +79,8 @@ def worker(rounds: int) -> None:
     import torch_npu  # noqa: F401
 
     found: dict[str, Any] = {}
-    for name, (kind, make) in _KINDS.items():
-        steps = {device: make(kind, device) for device in ("cpu", _DEVICE)}
+    for name, make in _KINDS.items():
+        steps = {device: make(device) for device in ("cpu", _DEVICE)}
         runs = {device: partial(_milliseconds, step) for device, step in steps.items()}
         found[name] = timing.turns(runs, rounds, warm_up=3)
     sys.stdout.write(json.dumps(found) + "\n")

@@ -28,31 +28,28 @@ Outcomes = dict[str, dict[str, Any]]
 
 def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
     """Return losses or error of each program of a kind on a device, by its name. `cpu` is the machine's own."""
-    command = [sys.executable, "-W", "ignore", *arguments(kind, device, names)]
-    done = subprocess.run(
-        command, env=_environment(device), capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
-    )
-    if not (found := printed(done.stdout)):
-        raise RuntimeError(f"{' '.join(command)} failed\n{done.stderr[-3000:]}")
-    return found
-
-
-def arguments(kind: str, device: str, names: Iterable[str] = ()) -> list[str]:
-    """Return the arguments of Python that run the programs of a kind on a device: in this process, or in two ranks."""
     launcher = _LAUNCHER if kind == "ranks" else ()
-    return [*launcher, "-m", "benchmarks.programs.run", kind, device, *names]
-
-
-def printed(output: str) -> Outcomes:
-    """Return the outcomes in what `worker` has printed; empty if it did not get so far."""
-    lines = [line for line in output.splitlines() if line.startswith('{"outcomes"')]
-    found: Outcomes = json.loads(lines[-1])["outcomes"] if lines else {}
-    return found
-
-
-def _environment(device: str) -> dict[str, str]:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        *launcher,
+        "-m",
+        "benchmarks.programs.run",
+        kind,
+        device,
+        *names,
+    ]
     base = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": device}
-    return base if device == "cpu" else accel_sim.environment(device, base=base)
+    environment = base if device == "cpu" else accel_sim.environment(device, base=base)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
+    if not lines:
+        raise RuntimeError(f"{' '.join(command)} failed\n{done.stderr[-3000:]}")
+    found: Outcomes = json.loads(lines[-1])["outcomes"]
+    return found
 
 
 def difference(found: list[float], reference: list[float]) -> float:
@@ -91,9 +88,7 @@ def worker(kind: str, device: str, *names: str) -> None:
     if kind == "ranks":
         _join(device, accelerator)
     outcomes = {
-        name: _outcome(program, device)
-        for name, program in programs.by_name.items()
-        if not names or name in names
+        name: _outcome(program, device) for name, program in programs.items() if not names or name in names
     }
     if int(os.environ.get("RANK", "0")) == 0:
         sys.stdout.write("\n" + json.dumps({"outcomes": outcomes}) + "\n")

@@ -14,7 +14,7 @@ QUICK = {
     "single": ("Hugging Face Mixtral", "torch.compile, aot_eager", "safetensors"),
     "ranks": ("tensor parallel",),
 }
-PROGRAMS = {"single": single.PROGRAMS.by_name, "ranks": ranks.PROGRAMS.by_name}
+PROGRAMS = {"single": single.PROGRAMS, "ranks": ranks.PROGRAMS}
 needs_transformers = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="not run: no release of transformers 5.23 is for Python 3.10"
 )
