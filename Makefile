@@ -72,7 +72,6 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.collectives
 	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.launch
-	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.programs
 	$(BIN)/python -m benchmarks.device
 
