@@ -12,6 +12,7 @@ import functools
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -256,7 +257,7 @@ class _TorchOfAccelerator:
 
     def _made(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if isinstance(device := kwargs.get("device"), str):
-            kwargs["device"] = device.replace("cuda", self._current().device_name(), 1)
+            kwargs["device"] = re.sub(r"^cuda\b", self._current().device_name(), device)
         return function(*args, **kwargs)
 
 
