@@ -220,6 +220,7 @@ def bare(bare_python: Path, tmp_path: Path) -> Environment:
     environment = Environment(bare_python, site)
     points = {"torch.backends": {"accel_core": "accel_core.activate:autoload"}}
     environment.distribution("accel-core", importlib.metadata.version("accel-core"), points, ("rich>=13",))
+    environment.distribution("rich", importlib.metadata.version("rich"))
     return environment
 
 
