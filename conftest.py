@@ -33,6 +33,9 @@ MORE = (
     "packages/accel-xpu/tests/spirv/*",
 )
 
+#: Mutants of the conformance suite: the nightly run, and `make test-all`.
+SLOW = ("packages/accel-testkit/tests/suite/test_variants.py",)
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -40,6 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = item.nodeid.partition("::")[0]
         if any(fnmatch(file, pattern) for pattern in MORE):
             item.add_marker(pytest.mark.more)
+        if any(fnmatch(file, pattern) for pattern in SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
