@@ -89,6 +89,8 @@ types: $(BIN)/.ready
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m ci.api
+	$(BIN)/python -m ci.budgets
+	$(BIN)/python -m ci.subjects
 
 # The site needs neither torch nor the packages.
 $(BIN)/.docs: requirements-docs.txt

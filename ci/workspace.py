@@ -25,6 +25,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+parse_toml = tomllib.loads
+
 CORE = "accel-core"
 VENDOR_GROUP = "accel.vendors"
 
@@ -104,8 +106,8 @@ def git(checkout: Path, *arguments: str) -> str:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    """Return the tables of a TOML file."""
+    return parse_toml(file.read_text(encoding="utf-8"))
 
 
 def _package(root: Path, file: Path) -> Package:

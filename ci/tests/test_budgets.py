@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of size, and subjects of commits."""
+
+from pathlib import Path
+
+import pytest
+
+from ci import budgets, subjects
+from ci.workspace import parse_toml
+
+from .conftest import Repository
+
+#: A package of `repository` has 2 + 2 lines of source and a header.
+PARTS = (
+    "accel-core",
+    "accel-cpu",
+    "accel-both",
+    "accel-alone",
+    "tests",
+    "ci",
+    "benchmarks",
+    "shared",
+    "pages",
+)
+
+
+def _limited(repository: Repository, core: int, end: int = 0) -> None:
+    """Commit a limit and an end for accel-core; other parts have room."""
+    limits = "".join(f'"{part}" = 100\n' for part in PARTS if part != "accel-core")
+    text = f'[limits]\n"accel-core" = {core}\n{limits}"{budgets.TWICE}" = 0\n\n[ends]\n"accel-core" = {end}\n'
+    repository.write(budgets.LIMITS.as_posix(), text)
+    repository.write(budgets.PAGE.as_posix(), f"# Page\n\n{budgets.BEGIN}\n{budgets.END}\n")
+    repository.commit()
+
+
+def _source(repository: Repository, text: str, name: str = "more") -> None:
+    repository.write(f"packages/accel-core/src/accel_core/{name}.py", text)
+    repository.commit()
+
+
+def test_limit_falls_with_its_part(repository: Repository) -> None:
+    size = budgets.sizes(repository.root)["accel-core"]
+    assert size > 2
+    _limited(repository, core=size + 7, end=size - 1)
+    assert budgets.main(repository.root) == 0
+    written = parse_toml((repository.root / budgets.LIMITS).read_text())
+    assert written["limits"]["accel-core"] == size
+    assert f"| accel-core | {size} | {size - 1} |" in (repository.root / budgets.PAGE).read_text()
+
+
+def test_limit_stops_at_its_end(repository: Repository) -> None:
+    _limited(repository, core=50, end=40)
+    assert budgets.main(repository.root) == 0
+    assert parse_toml((repository.root / budgets.LIMITS).read_text())["limits"]["accel-core"] == 40
+
+
+def test_line_over_the_limit_is_refused(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    _limited(repository, core=budgets.sizes(repository.root)["accel-core"])
+    assert budgets.main(repository.root) == 0
+    _source(repository, "x = 1\n")
+    assert budgets.main(repository.root) == 1
+    assert "accel-core is over its limit" in capsys.readouterr().err
+
+
+def test_raised_limit_is_refused(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    _limited(repository, core=50)
+    _limited(repository, core=51)
+    assert budgets.main(repository.root) == 1
+    assert "the limit of accel-core was raised" in capsys.readouterr().err
+
+
+def test_part_needs_a_limit(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    _limited(repository, core=50)
+    repository.package("accel-new")
+    repository.commit()
+    assert budgets.main(repository.root) == 1
+    assert "accel-new has no limit" in capsys.readouterr().err
+
+
+def test_class_name_used_twice(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    _limited(repository, core=50)
+    _source(repository, "class Row:\n    pass\n")
+    repository.write("packages/accel-cpu/src/accel_cpu/more.py", "class Row:\n    pass\n")
+    repository.commit()
+    assert budgets.used_twice(repository.root) == ["Row"]
+    assert budgets.main(repository.root) == 1
+    assert budgets.TWICE in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subject", "fault"),
+    [
+        ("core: reject empty device lists", ""),
+        ("core, cpu: run the tests from wheels in ring 2", ""),
+        ("Merge branch 'main'", ""),
+        ("fixup! core: reject empty device lists", ""),
+        ("reject empty device lists", "not `package: verb …`"),
+        ("core: Reject empty device lists", "not `package: verb …`"),
+        ("core: reject empty device lists.", "not `package: verb …`"),
+        ("core: the device lists", "'the' is not an imperative verb"),
+        ("core: fixed device lists", "'fixed' is not an imperative verb"),
+        ("core: reject lists; add others", "more than one change, joined by a semicolon"),
+        (f"core: reject {'x' * 60}", "73 characters"),
+    ],
+)
+def test_subject(subject: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert subjects.fault(subject) == fault
+    message = tmp_path / "message"
+    message.write_text(f"# comment\n\n{subject}\n\nWhy.\n")
+    assert subjects.main([str(message)]) == bool(fault)
+    assert (fault in capsys.readouterr().err) is True
