@@ -168,14 +168,14 @@ def test_ranks_of_launchers_join(toy: Children) -> None:
 
 
 _TRAIN = """
-import os, deepspeed, torch
-
+import os, sys, deepspeed, torch
 torch.manual_seed(0)
 config = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "Adam"}, "steps_per_print": 10**9}
 engine, *_ = deepspeed.initialize(model=torch.nn.Linear(4, 1), config=config)
 engine.backward(engine(torch.ones(1, 4)).sum())
 engine.step()
-print("JOINED", engine.global_rank, engine.world_size, engine.local_rank, os.environ["LOCAL_RANK"], flush=True)
+file = open(f"{sys.argv[0]}.{engine.global_rank}", "w")
+print(engine.global_rank, engine.world_size, engine.local_rank, os.environ["LOCAL_RANK"], file=file)
 """
 _MPIEXEC = {
     "impi": ("mpiexec.hydra",),
@@ -204,9 +204,9 @@ def test_engine_under_mpiexec(
     environment = toy.environment(DS_ACCELERATOR="cpu")
     done = run(path, *options, "-n", count, sys.executable, *nested, script, env=environment)
     assert done.returncode == 0, done.stderr
-    size = 2 if nested else count
-    joined = sorted(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("JOINED"))
-    assert joined == [[str(rank), str(size), str(rank), str(rank)] for rank in range(size)]
+    size = "2" if nested else str(count)
+    joined = sorted(file.read_text().split() for file in tmp_path.glob("train.py.*"))
+    assert joined == [[rank, size, rank, rank] for rank in "01"[: int(size)]]
 
 
 def test_local_rank_of_open_mpi_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
