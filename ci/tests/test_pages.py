@@ -287,7 +287,7 @@ def test_each_test_that_the_matrix_names_exists_and_each_word_has_a_meaning() ->
 
 
 @pytest.mark.upstream
-def test_each_call_with_a_device_has_a_decision() -> None:
+def test_device_calls_have_decisions() -> None:
     if metadata.version("deepspeed") != "0.19.8":
         pytest.skip("the decisions are on deepspeed 0.19.8")
     problems, rows = device_calls.decided(device_calls.sources())
@@ -361,7 +361,7 @@ def limits() -> str:
     return evidence.limits(Results("mps", "accel_mps.accelerator:MPS_Accelerator", True, {}), cells)
 
 
-def test_every_trait_has_its_reason_and_says_where_it_holds(limits: str) -> None:
+def test_traits_have_reason_and_place(limits: str) -> None:
     rows = [line.strip("| ").split(" | ") for line in limits.splitlines() if line.startswith("| `")]
     assert ["`fp64`: float64 computes.", "always", "Metal has no double precision"] in rows
     reason = "macOS computes in bfloat16 from version 14 on"
@@ -369,11 +369,11 @@ def test_every_trait_has_its_reason_and_says_where_it_holds(limits: str) -> None
     assert limits.count("`RaggedOpsBuilder`") == 1
 
 
-def test_features_that_were_not_run_on_this_device_are_named(limits: str) -> None:
+def test_features_not_run_are_named(limits: str) -> None:
     assert "Not run: AutoTP (see a.md)." in limits
     assert "Graphs" not in limits.rpartition("Not run:")[2]
 
 
-def test_page_without_a_place_for_a_section_is_an_error() -> None:
+def test_page_without_section_raises() -> None:
     with pytest.raises(ValueError, match="limits: generated"):
         renewed("# mps", feature_matrix.LIMITS[0], "", feature_matrix.LIMITS[1])

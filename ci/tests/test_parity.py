@@ -30,7 +30,7 @@ def test_difference_is_meant_where_a_row_fits(
     assert parity.reason(Difference(device, call, "1", ours), release, [row]) == said
 
 
-def test_method_is_called_with_what_it_needs_and_with_everything() -> None:
+def test_method_is_called_with_all_arguments() -> None:
     def method(self: Any, tensor: Any, make_copy: bool = True) -> None:
         pass
 
@@ -43,6 +43,6 @@ class Accelerator:
         pass
 
 
-def test_method_of_a_new_release_is_never_taken_for_equal() -> None:
+def test_new_method_is_not_equal() -> None:
     assert parity._answer(Accelerator(), "newer", ()) == "missing"
     assert "knows no argument 'something_new'" in parity._answer(Accelerator(), "new", ("something_new",))

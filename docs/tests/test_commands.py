@@ -292,7 +292,7 @@ PRINTED = ["begin", "one", "two", "three", "end"]
 
 
 @pytest.mark.parametrize("shown", [["one", "two"], ["begin", "…", "end"], ["…", "three"], ["one", "…"]])
-def test_shown_lines_follow_each_other_in_the_output(shown: list[str]) -> None:
+def test_shown_lines_keep_their_order(shown: list[str]) -> None:
     assert first_difference(shown, PRINTED) is None
 
 
@@ -305,5 +305,5 @@ def test_shown_lines_follow_each_other_in_the_output(shown: list[str]) -> None:
         (["zero"], "zero"),
     ],
 )
-def test_the_first_line_that_is_not_in_its_place_is_named(shown: list[str], named: str) -> None:
+def test_first_misplaced_line_is_named(shown: list[str], named: str) -> None:
     assert first_difference(shown, PRINTED) == named

@@ -35,7 +35,7 @@ def loaded(key: str, name: str, failing: str, *, queued: bool = False) -> list[s
     return found
 
 
-def test_operator_that_fails_on_an_npu_is_replaced_by_plain_torch() -> None:
+def test_failing_operator_is_replaced() -> None:
     reason, _ = loaded("npu", "FusedAdamBuilder", "_fused_adamw_")
     assert reason.startswith(
         "torch.ops.npu.npu_apply_adam_w and plain torch: torch._fused_adamw_ raises RuntimeError"
@@ -59,9 +59,7 @@ def test_operator_that_fails_on_an_npu_is_replaced_by_plain_torch() -> None:
         ("hpu", "FPQuantizerBuilder", "cast_from_fp8", "torch.ops.hpu.cast_from_fp8"),
     ],
 )
-def test_device_that_an_operator_takes_with_it_is_an_error(
-    key: str, name: str, failing: str, op: str
-) -> None:
+def test_device_lost_by_operator_raises(key: str, name: str, failing: str, op: str) -> None:
     first, again = loaded(key, name, failing, queued=key == "npu")
     assert first.startswith(
         f"DeviceFailed [ACC-531] {op} failed its self-check, and {key} no longer computes"

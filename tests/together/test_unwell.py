@@ -119,7 +119,7 @@ sys.exit(main(sys.argv[1:]))
     ["ops list --json", "launch --dry_run --json --module json.tool", "doctor --json"],
     ids=lambda words: words[:6],
 )
-def test_line_that_a_runtime_prints_is_not_in_the_json_of_a_command(words: str) -> None:
+def test_printed_line_stays_out_of_json(words: str) -> None:
     done = on_device("npu", "-c", PRINTING, *words.split())
     assert json.loads(done.out)
     assert "doctor" in words or "ASCEND_HOME_PATH environment variable is not set" in done.err

@@ -98,7 +98,7 @@ def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
 
 
 @pytest.mark.parametrize("operator", ["normal_", "addmm"])  # of the initial parameters, and of the model
-def test_only_error_of_a_device_ends_the_program_that_is_recorded(tmp_path: Path, operator: str) -> None:
+def test_only_device_errors_end_recording(tmp_path: Path, operator: str) -> None:
     options = ("--own-draws", "--parameters", "64", tmp_path / "record")
     done = compare("record", *options, "--", "train.py", "language", sim="npu", ACCEL_SIM_FAIL=operator)
     assert done.returncode == 1

@@ -174,7 +174,7 @@ def test_self_check_returns_the_first_reason(checks: Any, reason: str) -> None:
     assert self_checks.unsupported_reason("op", HOST, *checks) == reason
 
 
-def test_lost_device_is_an_error_with_the_op_that_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_device_error_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
     add = torch.Tensor.add_
     monkeypatch.setattr(torch.Tensor, "add_", lambda tensor, *rest: tensor)
     assert self_checks.unsupported_reason("good", HOST, lambda: "") == ""
@@ -194,7 +194,7 @@ def test_lost_device_is_an_error_with_the_op_that_lost_it(monkeypatch: pytest.Mo
     assert not lost_devices.is_lost(torch.device(HOST))
 
 
-def test_error_of_earlier_work_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_error_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "synchronize", raised(RuntimeError("of an earlier operator")))
     with pytest.raises(RuntimeError, match="of an earlier operator"):
         self_checks.unsupported_reason("op", HOST, lambda: "")
@@ -208,7 +208,7 @@ def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_step_that_rounds_betas_is_noticed_in_half_types(dtype: torch.dtype) -> None:
+def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
     def reason(step: Step) -> str:
         return kernel_builders.wrong_step("op", step, HOST, dtype, 1, 1)
 

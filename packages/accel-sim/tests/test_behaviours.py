@@ -154,7 +154,7 @@ print(json.dumps([start.tolist(), middle.tolist()[:9], again == third, first == 
 @pytest.mark.parametrize(
     "key", ["npu", "mps", *(pytest.param(key, marks=pytest.mark.slow) for key in ("mlu", "xpu", "cuda"))]
 )
-def test_random_state_is_a_seed_and_an_offset(printed, key):
+def test_random_state_holds_seed_and_offset(printed, key):
     found = json.loads(printed(key, f"KEY = {key!r}{RANDOM}")[-1])
     seed, offset = [7, *[0] * 7], [24, *[0] * 7]
     start = [0] * 28 + seed if key == "mps" else seed + [0] * 8
@@ -204,7 +204,7 @@ print(json.dumps([refused, taken]))
 """
 
 
-def test_mps_has_the_types_and_sizes_of_metal(printed):
+def test_mps_refuses_what_metal_lacks(printed):
     refused, taken = json.loads(printed("mps", METAL)[-1])
     wide = (
         "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. "

@@ -253,7 +253,7 @@ def test_a_mask_is_not_widened(chosen: Any, options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.upstream
-def test_devices_that_the_runtime_ignores_start_no_rank(
+def test_ignored_devices_start_no_rank(
     chosen: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert chosen("1,9,2", count=1) == ({"localhost": [1]}, -1)
@@ -344,7 +344,7 @@ print(other.connect_ex(("127.0.0.2", store.port)) == 0)
 """
 
 
-def test_second_store_under_torchrun_listens_at_its_address(children: Any) -> None:
+def test_second_store_under_torchrun(children: Any) -> None:
     variables = {"TORCHELASTIC_USE_AGENT_STORE": "True", env.STORE_ADDRESS.name: "127.0.0.1"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     with socket.socket() as held:

@@ -132,7 +132,7 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     assert "'env' of accel-extra is left out" in own.err
 
 
-def test_missing_requirement_is_named_with_its_pip_command(bare: Any) -> None:
+def test_missing_requirement_names_pip_command(bare: Any) -> None:
     requires = ("Pretty-Printer >=2,<3", "hidden; extra == 'more'")
     commands = {"early": "tool.inner.command", "late": "tool:LATE"}
     bare.distribution("accel-tool", "1.0", {"accel.commands": commands}, requires)

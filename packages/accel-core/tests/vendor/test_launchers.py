@@ -173,6 +173,6 @@ def test_node_list_of_slurm_is_suggested() -> None:
 
 
 @pytest.mark.parametrize("service", ["AZUREML_EXPERIMENT_ID", "SM_TRAINING_ENV"])
-def test_services_that_deepspeed_knows_are_left_to_it(service: str) -> None:
+def test_known_services_are_left_to_deepspeed(service: str) -> None:
     assert ranks.derived({**named(OPEN_MPI), service: "x"}) == {}
     assert ranks.derived({service: "x"}) is None

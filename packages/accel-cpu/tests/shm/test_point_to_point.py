@@ -12,7 +12,7 @@ SOON = 30.0
 
 @pytest.mark.parametrize("problem", ["", "planted"], ids=["memory", "gloo"])
 @pytest.mark.parametrize("how", ["", "at once", "batch", "from any"])
-def test_different_tensors_are_an_error_on_both_ranks(how: str, problem: str) -> None:
+def test_different_tensors_raise_on_both_ranks(how: str, problem: str) -> None:
     for rank, found in enumerate(jobs.values(transfers.differ, 2, how, problem)):
         assert found.keys() == transfers.PAIRS.keys()
         for name, (error, same, next_error, seconds) in found.items():

@@ -177,9 +177,7 @@ def test_different_calls_are_an_error_on_every_rank_that_shows_both(
 
 
 @pytest.mark.parametrize(("ranks", "hosts"), [(2, ()), (3, ()), (4, (0, 0, 1, 1))])
-def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_all_ranks(
-    ranks: int, hosts: tuple[int, ...]
-) -> None:
+def test_unequal_all_to_all_raises_everywhere(ranks: int, hosts: tuple[int, ...]) -> None:
     for rank, report in enumerate(jobs.run(faults.uneven, ranks, hosts, backend="gloo" if hosts else "shm")):
         assert report.value.startswith("CollectiveMismatch"), report
         assert "rank 0 sends 8 bytes to rank 1, which expects 4" in report.value

@@ -31,9 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
 
 @pytest.mark.parametrize("moments", ["alike", "float32"])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_half_types_are_right_with_deepspeed_s_defaults(
-    dtype: torch.dtype, moments: str, calls: list[torch.dtype]
-) -> None:
+def test_half_types_with_default_settings(dtype: torch.dtype, moments: str, calls: list[torch.dtype]) -> None:
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     kind = dtype if moments == "alike" else torch.float32
     assert adam_steps.largest_error(builder.load().multi_tensor_adam, "npu", dtype, kind) < 1
@@ -51,7 +49,7 @@ def test_npu_apply_adam_w_steps_float32_alone(calls: list[torch.dtype]) -> None:
     assert calls == []
 
 
-def test_strided_float32_is_left_to_npu_apply_adam_w(calls: list[torch.dtype]) -> None:
+def test_strided_float32_uses_npu_apply_adam_w(calls: list[torch.dtype]) -> None:
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     step = builder.load().multi_tensor_adam
     assert "torch.ops.npu.npu_apply_adam_w if it works when first needed, else plain torch" in builder.reason
@@ -63,7 +61,7 @@ def test_strided_float32_is_left_to_npu_apply_adam_w(calls: list[torch.dtype]) -
     )
 
 
-def test_steps_without_bias_correction_are_left_to_the_op_where_torch_s_are_wrong(
+def test_wrong_uncorrected_steps_use_the_op(
     calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = {0: "computes wrongly"}  # by whether the bias is corrected

@@ -152,7 +152,7 @@ def test_fix_replaces_method_in_tables_of_class(toy: Any, monkeypatch: pytest.Mo
     assert toy.Optimizer.TABLE["key"](toy.Optimizer(), 1) == "ours"
 
 
-def test_fix_of_several_classes_is_on_with_all() -> None:
+def test_fix_needs_all_its_classes() -> None:
     rows = [dataclasses.replace(_speedup(), target=f"module:{name}") for name in ("A", "A", "B")]
     states = iter([(False, "another source"), (True, ""), (False, "switched off")])
     (status,) = speedups._in_order(rows, lambda row: patches.Status(row.name, *next(states)))

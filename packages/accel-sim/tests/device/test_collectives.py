@@ -158,7 +158,7 @@ def test_hccl_reduces_what_torch_npu_reduces() -> None:
         assert type(caught.value) is RuntimeError
 
 
-def test_sums_are_multiplied_where_the_backend_has_it() -> None:
+def test_premultiplied_sums() -> None:
     rank, size, device = here()
     op: Any = dist._make_nccl_premul_sum(0.5)  # type: ignore[attr-defined]
     if device.type not in ("npu", "cuda"):
@@ -179,7 +179,7 @@ def test_sums_are_multiplied_where_the_backend_has_it() -> None:
     )
 
 
-def test_npu_s_backend_has_the_names_of_torch_npu_s() -> None:
+def test_npu_backend_has_torch_npu_names() -> None:
     _rank, _size, device = here()
     if device.type != "npu":
         return
@@ -234,7 +234,7 @@ CALLS: dict[str, Callable[[int, torch.dtype], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_different_calls_are_an_error_on_both_ranks(name: str) -> None:
+def test_different_calls_raise_on_both_ranks(name: str) -> None:
     rank, size, _device = here()
     for others in ((8, torch.float32), (2, torch.float32), (4, torch.int32), (2, torch.float64)):
         raises(partial(CALLS[name], *((4, torch.float32), others)[rank]), RuntimeError, "ranks called")
@@ -244,7 +244,7 @@ def test_different_calls_are_an_error_on_both_ranks(name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["send", "isend", "batch", "from any"])
-def test_different_sends_and_receives_are_an_error_on_both_ranks(how: str) -> None:
+def test_different_transfers_raise_on_both_ranks(how: str) -> None:
     rank, _size, _device = here()
     sent = mine(4, value=1)
     for received in (mine(8), mine(2), mine(0), mine(4, dtype=torch.int32), mine(2, dtype=torch.int64)):

@@ -39,7 +39,7 @@ def test_npu_apply_adam_w(device: Device) -> None:
             "not implemented for Tensor")  # fmt: skip
 
 
-def test_npu_apply_adam_w_gets_its_numbers_in_the_parameter_s_type(device: Device) -> None:
+def test_npu_apply_adam_w_rounds_its_numbers(device: Device) -> None:
     def stepped(dtype: torch.dtype, grad: float) -> list[float]:
         """Take a first step with DeepSpeed's defaults; moments are float32."""
         gradient, param = (torch.full((2,), value, dtype=dtype, device=device.type) for value in (grad, 1.0))
