@@ -20,7 +20,7 @@ from packaging.version import Version
 from accel_core import env
 from accel_core.vendor import deepspeed_folder
 from accel_ops.offload import fast_writer, patches, speedups
-from accel_ops.offload.patches import Speedup
+from accel_ops.offload.patches import MethodPatch
 
 pytestmark = [
     pytest.mark.upstream,
@@ -62,7 +62,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
         sys.modules.pop(name, None)
 
 
-def _speedup(replaced: str = "work", releases: str = ">=0", **changed: str) -> Speedup:
+def _speedup(replaced: str = "work", releases: str = ">=0", **changed: str) -> MethodPatch:
     known = {
         "work": 'def work(self, value):\n    return ("stock", value)',
         "relied": "def relied(self):\n    return 1",
@@ -72,7 +72,7 @@ def _speedup(replaced: str = "work", releases: str = ">=0", **changed: str) -> S
         (name, patches.fingerprint(source), "patches:of_toy" if name == replaced else "")
         for name, source in known.items()
     )
-    return Speedup("toy", "toyspeed.zero:Optimizer", releases, rows, "it is faster")
+    return MethodPatch("toy", "toyspeed.zero:Optimizer", releases, rows, "it is faster")
 
 
 @pytest.fixture(autouse=True)

@@ -18,13 +18,13 @@ from typing import Any
 
 from accel_core.vendor import launched
 from accel_ops.offload import patches
-from accel_ops.offload.patches import Speedup
+from accel_ops.offload.patches import MethodPatch
 
 _RELEASES = ">=0.18.7,<0.20"
 _INFO = "deepspeed.runtime.model_checkpointing.utils"
 _REASON = "what the checkpoint writer saves is complete, and is found when it is loaded"
 CHANGES = (
-    Speedup(
+    MethodPatch(
         "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory", _RELEASES,
         (
             ("_setup_for_aio", "d4802782c7a0a5ef cd9b76c76297d9c6", "fast_writer:set_up"),
@@ -33,7 +33,7 @@ CHANGES = (
         ),
         _REASON,
     ),
-    Speedup(
+    MethodPatch(
         "checkpoint-writer", "deepspeed.runtime.checkpoint_engine.fast_checkpoint_engine:FastCheckpointEngine",
         _RELEASES, (("load", "e5e37e98668459e2", "fast_writer:load"),), _REASON,
     ),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from accel_core import env
-from accel_ops.offload.patches import Speedup
+from accel_ops.offload.patches import MethodPatch
 
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
@@ -25,9 +25,9 @@ def _fix(
     methods: tuple[tuple[str, str, str], ...],
     reason: str,
     releases: str = ">=0.18.7,<0.20",
-) -> Speedup:
+) -> MethodPatch:
     """Return a row. releases: those that have the fault."""
-    return Speedup(name, target, releases, methods, reason, switch=env.FIXES)
+    return MethodPatch(name, target, releases, methods, reason, switch=env.FIXES)
 
 
 FIXES = (
@@ -172,9 +172,8 @@ def clip(stock: Callable[..., None], engine: Any) -> None:
 
     params = [param for param in engine.module.parameters() if param.grad is not None]
     if not hasattr(engine, "pipe_buffers") or engine.has_moe_layers:
-        with _flat(
-            param.grad for param in params if not param.dim()
-        ):  # a factor of shape (1,) is too large for them
+        # The stock factor has shape (1,), which does not broadcast into a tensor without dimensions.
+        with _flat(param.grad for param in params if not param.dim()):
             stock(engine)
         return
     grid = engine.mpu

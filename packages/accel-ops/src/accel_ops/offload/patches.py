@@ -28,17 +28,17 @@ _log = logging.getLogger("accel_core")
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """Methods of one class that are replaced together.
+class MethodPatch:
+    """Methods of one class that are replaced together, for speed or to fix them.
 
-    name:     what the switch calls it.
+    name:     its name in the switch.
     target:   DeepSpeed's "module:Class".
     releases: the range that is compared at all: from the first release that was tested to the end of the series.
     methods:  rows of (method, fingerprints of the sources for which the replacement was written, replacement). The
         fingerprints are separated by blanks. A replacement is a "module:function" of this package that is called with
         the stock method, the object and the arguments; empty for a method that is only relied upon.
     reason:   what it saves, or what works with it.
-    needs:    name of a speed-up without which this one would be wrong.
+    needs:    name of a patch without which this one would be wrong.
     upstream: where it was reported to DeepSpeed; empty if nowhere.
     switch:   the variable that turns it off.
     """
@@ -76,14 +76,14 @@ def fingerprint(source: str) -> str:
     return hashlib.sha256(textwrap.dedent(source).strip().encode()).hexdigest()[:16]
 
 
-def switched_off(speedup: Speedup) -> str:
+def switched_off(speedup: MethodPatch) -> str:
     """Return the setting of its switch that turns it off, empty if none does."""
     value = speedup.switch.get().strip()
     off = value == "0" or speedup.name in speedup.switch.names()
     return f"{speedup.switch.name}={value}" if off else ""
 
 
-def apply(speedup: Speedup, module: ModuleType) -> Status:
+def apply(speedup: MethodPatch, module: ModuleType) -> Status:
     """Replace the methods in the imported module, or leave all as they are with a line in the debug log."""
     owner = getattr(module, speedup.cls, None)
     status = _status(speedup, functools.partial(_loaded_source, module, owner))
@@ -98,7 +98,7 @@ def apply(speedup: Speedup, module: ModuleType) -> Status:
     return status
 
 
-def restore(speedup: Speedup, module: ModuleType) -> None:
+def restore(speedup: MethodPatch, module: ModuleType) -> None:
     """Put the stock methods back, for tests and benchmarks that compare the two."""
     owner = getattr(module, speedup.cls)
     for name, _ in _replaced(speedup):
@@ -106,7 +106,7 @@ def restore(speedup: Speedup, module: ModuleType) -> None:
             setattr(owner, name, _root(vars(owner)[name]))
 
 
-def examine(speedup: Speedup, folder: Path | None) -> Status:
+def examine(speedup: MethodPatch, folder: Path | None) -> Status:
     """Return what `apply` would do, from the files below DeepSpeed's folder; imports nothing of DeepSpeed."""
     if folder is None:
         return Status(speedup.name, False, "deepspeed is not installed")
@@ -118,7 +118,7 @@ def examine(speedup: Speedup, folder: Path | None) -> Status:
     return _status(speedup, functools.partial(written_source, lines, speedup.cls))
 
 
-def _status(speedup: Speedup, source: Callable[[str], str]) -> Status:
+def _status(speedup: MethodPatch, source: Callable[[str], str]) -> Status:
     reason = switched_off(speedup)
     version = distribution_version("deepspeed") or ""
     if not reason and not in_range(version, speedup.releases):
@@ -178,7 +178,7 @@ def _line(lines: list[str], start: int, pattern: str) -> int:
     raise LookupError(pattern)
 
 
-def _replaced(speedup: Speedup) -> Iterator[tuple[str, str]]:
+def _replaced(speedup: MethodPatch) -> Iterator[tuple[str, str]]:
     return ((attribute_of(speedup.cls, name), row) for name, _, row in speedup.methods if row)
 
 
@@ -203,7 +203,7 @@ def _bound(stock: Callable[..., Any], replacement: Callable[..., Any]) -> Callab
     return method
 
 
-def unknown_names(speedups: Iterable[Speedup]) -> list[tuple[env.Variable, str]]:
+def unknown_names(speedups: Iterable[MethodPatch]) -> list[tuple[env.Variable, str]]:
     """Return the items of switches that name nothing of the table, each with its variable."""
     known = dict.fromkeys((speedup.switch, speedup.name) for speedup in speedups)
     switches = dict.fromkeys(switch for switch, _ in known)

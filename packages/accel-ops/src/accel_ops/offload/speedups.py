@@ -14,7 +14,7 @@ from types import ModuleType
 
 from accel_core.vendor import deepspeed_folder, distribution_version, in_range
 from accel_ops.offload import fast_writer, fixes, patches
-from accel_ops.offload.patches import Speedup, Status
+from accel_ops.offload.patches import MethodPatch, Status
 
 _log = logging.getLogger("accel_core")
 _STAGE_1_AND_2 = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
@@ -89,35 +89,35 @@ _STEP_3 = (
 _OVERFLOW_3 = (("has_overflow", "4778da6df5e7534e", "zero3:find_overflow"),)
 
 SPEEDUPS = (
-    Speedup(
+    MethodPatch(
         "zero2-gradients", _STAGE_1_AND_2, _NEWEST, methods=_GRADIENTS_2,
         reason="ZeRO 1 and 2: one pass accumulates, converts and copies a gradient and computes its norm and overflow",
     ),
-    Speedup(
+    MethodPatch(
         "zero2-gradients", _STAGE_1_AND_2, ">=0.18.7,<=0.18.9", methods=_GRADIENTS_2_OF_0_18,
         reason="ZeRO 1 and 2: one pass converts and copies a gradient and computes its norm and overflow",
     ),
-    Speedup(
+    MethodPatch(
         "zero2-step", _STAGE_1_AND_2, _ALL_RELEASES, methods=_STEP_2, needs="zero2-gradients",
         reason="ZeRO 1 and 2: the optimizer's kernel unscales and clips, and writes the 16-bit parameters",
     ),
-    Speedup(
+    MethodPatch(
         "zero2-average", _STAGE_1_AND_2, _NEWEST, methods=_AVERAGE_2,
         reason="ZeRO 1 and 2: averaging over one rank copies nothing",
     ),
-    Speedup(
+    MethodPatch(
         "zero3-gradients", _STAGE_3, _NEWEST, methods=_GRADIENTS_3,
         reason="ZeRO 3: one pass converts and copies a gradient and computes its norm",
     ),
-    Speedup(
+    MethodPatch(
         "zero3-step", _STAGE_3, _NEWEST, methods=_STEP_3, needs="zero3-gradients",
         reason="ZeRO 3: the optimizer's kernel unscales and clips, and writes the 16-bit parameters",
     ),
-    Speedup(
+    MethodPatch(
         "zero3-average", _STAGE_3, _NEWEST, methods=_AVERAGE_3,
         reason="ZeRO 3: averaging over one rank copies nothing",
     ),
-    Speedup(
+    MethodPatch(
         "zero3-overflow", _STAGE_3, _ALL_RELEASES, methods=_OVERFLOW_3,
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
     ),
@@ -163,12 +163,12 @@ def examined_fixes() -> list[Status]:
     return _examined([row for row in fixes.FIXES if in_range(version, row.releases)])
 
 
-def _examined(rows: Sequence[Speedup]) -> list[Status]:
+def _examined(rows: Sequence[MethodPatch]) -> list[Status]:
     folder = deepspeed_folder()
     return _in_order(rows, lambda row: patches.examine(row, folder))
 
 
-def _in_order(speedups: Sequence[Speedup], run: Callable[[Speedup], Status]) -> list[Status]:
+def _in_order(speedups: Sequence[MethodPatch], run: Callable[[MethodPatch], Status]) -> list[Status]:
     """Return one status by name: on if each of its classes has a row that is on, and so has what it needs."""
     found: dict[tuple[str, str], Status] = {}
 
