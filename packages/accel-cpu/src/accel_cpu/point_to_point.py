@@ -37,8 +37,8 @@ _AT_ONCE = timedelta(milliseconds=1)
 class PointToPoint:
     """The sends and receives of one rank of a group.
 
-    among: torch's store, with a prefix that nobody else uses.
-    end:   called where a send and its receive differ, to end the group's collectives.
+    among: torch store with a prefix of its own.
+    end:   ends the collectives of the group; called if a send and its receive differ.
     """
 
     def __init__(self, gloo: Any, among: Any, rank: int, end: Callable[[], None]) -> None:
@@ -53,9 +53,8 @@ class PointToPoint:
             header = self._gloo.send([mine], peer, header_tag)
             data = self._gloo.send([tensor], peer, data_tag)
 
-        def finish(
-            *timeout: timedelta, header: Any = header
-        ) -> int:  # which has gone ahead when the data has
+        # The header arrives before the data; this keeps it alive until then.
+        def finish(*timeout: timedelta, header: Any = header) -> int:
             try:
                 data.wait(*timeout)
             except RuntimeError as error:
@@ -138,7 +137,7 @@ def _header(number: int, size: int, tag: int) -> tuple[Tensor, int, int]:
 
 
 class Transfer(dist.Work):
-    """The handle of a send or receive, which is done in `wait`, as with gloo. at_once: also if nobody waits."""
+    """Handle of a send or receive that runs in `wait`, as with gloo. at_once: run it in a thread immediately."""
 
     def __init__(self, tensor: Tensor, finish: Callable[..., int], *, at_once: bool = False) -> None:
         super().__init__()
