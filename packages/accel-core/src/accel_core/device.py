@@ -72,7 +72,7 @@ def _typed(dtype: torch.dtype) -> property:
     return property(lambda accelerator: accelerator.tensor_constructor(dtype))
 
 
-def _complete(module: Any, accelerator: TorchDeviceAccelerator) -> None:
+def _add_torch_names(module: Any, accelerator: TorchDeviceAccelerator) -> None:
     """Add names to a `torch.<type>` that torch's own Python code reads without a check.
 
     Without `_initialized`, torch.utils.checkpoint does not restore the device's random state, and dropout draws another
@@ -132,7 +132,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.device_module: DeviceModule = completed(module, name, fallbacks)
         self._is_own = _IsOfType(name)
         self.visible = visible
-        _complete(getattr(torch, name, None), self)
+        _add_torch_names(getattr(torch, name, None), self)
 
     # ------------------------------------------------------------------------------------- device
 

@@ -377,7 +377,7 @@ STATUS_GROUP = "accel.deepspeed_patch_status"
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a change is on, and why not. kind: the name of its entry point."""
+    """State of a change of DeepSpeed: on, or the reason why not. kind: name of its entry point."""
 
     name: str
     on: bool
