@@ -20,11 +20,7 @@ from pathlib import Path
 
 from accel_core.vendor import deepspeed_folder
 from ci.printed import table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ci.workspace import read_toml
 
 HERE = Path(__file__).parent
 DECISIONS, PAGE = HERE / "device_calls.toml", HERE.parent / "docs/results/device-calls.md"
@@ -109,17 +105,16 @@ def _text(node: ast.AST) -> str:
 def sources() -> dict[str, Counter[Call]]:
     """Return the calls of DeepSpeed and of our packages."""
     found = {f"DeepSpeed {metadata.version('deepspeed')}": calls(deepspeed_folder() or HERE, _SKIPPED)}
-    ours: Counter[Call] = (
-        Counter()
-    )  # without the devices of accel-sim, and the texts that accel-port rewrites
+    ours: Counter[Call] = Counter()
     for package in sorted((HERE.parent / "packages").glob("accel-*/src")):
+        # accel-sim implements devices, and accel-port has such calls as text to rewrite.
         ours.update(calls(package, ("accel_sim/*", "accel_port/*")))
     return found | {"accel": ours}
 
 
 def decided(found: dict[str, Counter[Call]]) -> tuple[list[str], dict[str, list[list[str]]]]:
     """Return what is wrong with the decisions, and the rows of each source."""
-    decisions = tomllib.loads(DECISIONS.read_text(encoding="utf-8"))["decision"]
+    decisions = read_toml(DECISIONS)["decision"]
     problems = [
         f"no such verdict: {each['verdict']}" for each in decisions if each["verdict"] not in VERDICTS
     ]
