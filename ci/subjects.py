@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
     try:
         base = git(Path.cwd(), "merge-base", "HEAD", "origin/main").strip()
     except Problem:
+        print("subjects of commits: not checked, this clone has no origin/main")
         return 0
     for subject in git(Path.cwd(), "log", "--format=%s", f"{base}..HEAD").splitlines():
         if fault(subject):
