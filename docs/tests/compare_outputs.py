@@ -62,7 +62,7 @@ def _near(shown: str, printed: str) -> bool:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether an output line is as shown."""
+    """Return True if an output line matches the shown one."""
     pattern, numbers = _pattern(" ".join(shown.split()))
     found = pattern.fullmatch(" ".join(printed.split()))
     return found is not None and all(map(_near, numbers, found.groups()))
