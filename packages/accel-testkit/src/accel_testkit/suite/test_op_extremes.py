@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op extremes: masks of every kind and size, and rows of extreme and degenerate numbers, beside float64.
+"""Op extremes: masks of every kind and size, and rows of extreme and degenerate numbers, compared with float64.
 
 Numbers are those whose squares float32 holds: beyond them norms and moments of torch overflow, too.
 """
@@ -40,7 +40,7 @@ ROWS = {
     "both infinities": [_MANY, -_MANY, *[1.0] * 6],
     "a NaN": [*[1.0] * 7, _NAN],
 }
-_DO = "compute in float32, as accel_ops does; no input may be multiplied by a 0 that stands for nothing"
+_DO = "compute in float32, as accel_ops does; hide values by masked_fill, not by a product with 0"
 
 
 def _kinds(accelerator: DeepSpeedAccelerator) -> list[torch.dtype]:
@@ -155,7 +155,7 @@ def test_evoformer_masks_leave_means(
         _kinds(accelerator), (-1e9, -1e4, 3e4), (slice(1), slice(1, None), slice(None))
     ):
         q, k, v, go = (torch.randn(shape, generator=generator).to(dtype).double() for _ in range(4))
-        q.zero_()  # beside such biases, scores are lost in float32
+        q.zero_()  # float32 would lose scores that are added to such biases
         size = max(size, torch.finfo(dtype).min)
         biases = torch.zeros(1, 2, 1, 1, 5).double(), torch.zeros(1, 1, 2, 5, 5).double()
         for bias, name in zip(biases, ("keys", "pairs"), strict=True):
