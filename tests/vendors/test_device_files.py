@@ -224,11 +224,10 @@ def _cells() -> list[Any]:
 def test_runtime_decides_where_a_device_file_is_missing(
     owner: str, device: Device, situation: Situation, machine: FakeRuntime, monkeypatch: Any, capsys: Any
 ) -> None:
-    deepspeed: StockDeepSpeed = Packages()
+    deepspeed: StockDeepSpeed = Stock() if owner == "deepspeed" else Packages()
     if owner == "deepspeed":
         ours = [vendor for vendor in candidates.discover().vendors if vendor.key == CPU_KEY]
         monkeypatch.setattr(candidates, "discover", lambda: Discovery(tuple(ours), ()))
-        deepspeed = Stock()
     if situation.count != -1:
         device.install(machine, monkeypatch, situation.count)
     elif device.package:
@@ -237,6 +236,7 @@ def test_runtime_decides_where_a_device_file_is_missing(
     selection = selected(device.key if situation.asked else None, deepspeed)
     found = _candidate(selection, device.label)
     report = doctor(selection)
+    monkeypatch.setenv("COLUMNS", "300")  # rich wraps lines
     command.show(report)
     codes = tuple(remark.code for remark in (*report.problems, *report.notes))
     lines = capsys.readouterr().out.splitlines()
