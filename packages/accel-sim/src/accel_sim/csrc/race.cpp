@@ -277,9 +277,8 @@ class RaceDetector final : public Observer {
     {
       std::lock_guard<std::mutex> lock(order().mutex);
       place = order().name_of(order().line_of(allocation.stream));
-      if (auto use = freed_.in_use(allocation.bytes, allocation.stream)) {
-        auto other = order().name_of(use->epoch.line);
-        found = Conflict{std::move(*use), std::move(other)};
+      if (auto use = config().orders_data ? std::nullopt : freed_.in_use(allocation.bytes, allocation.stream)) {
+        found = Conflict{*use, order().name_of(use->epoch.line)};
       } else {
         for (auto& access : freed_.hand_out(allocation.bytes, allocation.stream)) {
           shadows_[allocation.id].add(std::move(access), VectorClock(), order().seen_by_host());
@@ -369,8 +368,9 @@ class RaceDetector final : public Observer {
     {
       std::lock_guard<std::mutex> lock(order().mutex);
       access.epoch = order().now(stream);
-      const auto& clock = order().seen_by(stream);
-      found = conflict(memory->id, access, clock);
+      auto& clock = order().seen_by(stream);
+      const bool waits = config().orders_data && is_simulated(tensor);  // the later work does, by itself
+      while ((found = conflict(memory->id, access, clock)) && waits) clock.reach(found->before.epoch);
       place = order().name_of(access.epoch.line);
       if (!found && keep != Keep::No) shadows_[memory->id].add(access, clock, order().seen_by_host());
     }
