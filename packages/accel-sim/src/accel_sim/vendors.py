@@ -200,7 +200,7 @@ def _all() -> tuple[SimVendor, ...]:
 @cache
 def _read(path: Path) -> SimVendor:
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")).items())
         visible = VisibleDevices(tuple(fields.pop("visible", ())))
         return SimVendor(
             **_DESCRIBED | {name: _frozen(value) for name, value in fields.items()}, visible=visible
