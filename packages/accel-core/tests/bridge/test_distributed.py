@@ -66,11 +66,11 @@ def test_any_other_failure_stays_as_it_is(devices: int) -> None:
 def test_arguments_are_passed_on_and_the_signature_is_kept() -> None:
     seen: list[Any] = []
 
-    def stock(dist_backend: str | None = None, *, timeout: int = 3) -> None:
+    def stock(dist_backend: str | None = None, *, timeout: int = 3, rank: int = 0) -> None:
         seen.append((dist_backend, timeout))
 
     wrapped = distributed.explained(stock, lambda: Accelerator(1))
-    wrapped("gloo", timeout=5)
+    wrapped("gloo", timeout=5, rank=0)
     assert seen == [("gloo", 5)]
     assert inspect.signature(wrapped) == inspect.signature(stock)
 
