@@ -148,13 +148,13 @@ def split_mask(mask: torch.Tensor, count: int) -> tuple[torch.Tensor | None, tor
     """Return which of `count` keys a model's mask hides, and what it adds to the scores; (batch or 1, heads or 1, …).
 
     mask: additive, or of bool or integers, where False and 0 hide a key; (batch, keys), (batch, queries, keys) or four
-    dimensions. DeepSpeed passes a 1-D tensor, on any device, for no mask. Keys behind its end are hidden.
+    dimensions; 1-D for no mask, on any device. Keys behind its end are hidden. A single value holds for all keys.
     """
     if mask.dim() < 2:
         return None, None
     if mask.dim() < 4:
         mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
-    mask = mask[..., :count]
+    mask = mask.expand(*mask.shape[:-1], count) if mask.shape[-1] == 1 else mask[..., :count]
     adds = mask.is_floating_point()
     hidden = mask <= _HIDES if adds else mask == 0
     bias = mask.masked_fill(hidden, 0.0) if adds else None
