@@ -187,8 +187,7 @@ def simulated() -> str:
 
 def computes_as_host() -> bool:
     """Return whether the device of this process is a simulated one with the host's arithmetic, to the last bit."""
-    device = current()
-    return device is not None and device.computes_as_host
+    return (device := current()) is not None and device.computes_as_host
 
 
 def notes() -> list[str]:
