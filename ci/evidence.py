@@ -139,6 +139,7 @@ def _counted(
     feature: str, result: Results, level: str, outcomes: Sequence[str], noun: str, *about: str
 ) -> Cell:
     passed = outcomes.count("passed")
+    outcomes = [outcome for outcome in outcomes if not outcome.startswith("skipped: ")]
     traits = sorted(set(outcomes) - {"passed", "failed"})
     reasons = [f"`{name}` {result.traits.get(name, '')}".strip() for name in traits]
     counted = f"{passed} of {len(outcomes)} {noun} passed"

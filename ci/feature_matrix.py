@@ -36,6 +36,8 @@ SUITE = "packages/accel-testkit/src/accel_testkit/suite"
 UPSTREAM_OPS = Path("ci/upstream_ops.toml")
 SCHEMA = 1
 PASSED, FAILED = "passed", "failed"
+#: Begins the outcome of a check that does not apply; its reason follows.
+SKIPPED = "skipped: "
 #: The page with the table of packages, whose generated part is between these lines.
 HARDWARE = Path("docs/vendors")
 PACKAGES = HARDWARE / "README.md"
@@ -56,7 +58,8 @@ driver, and none of these packages has met a real device yet, the CPU aside.**
 """
 _LEGEND = """\
 *passed*: the check, in all its variants. *no: name*: not run, because the vendor declares that its device or this
-release lacks it; the reasons stand in [Declared](#declared). *not run*: nothing is known.
+release lacks it; the reasons are in [Declared](#declared). *skipped: reason*: the check does not apply. *not run*:
+nothing is known.
 """
 _ENGINE = """\
 ## DeepSpeed's engine
@@ -84,7 +87,7 @@ This is what the packages contain, not what was run on a device: for that see
 class Results:
     """What was run of one accelerator, kept as one small file.
 
-    checks:  check of the suite -> `passed`, `failed`, or the name of the trait by which it was skipped.
+    checks:  check of the suite -> `passed`, `failed`, the trait by which it was skipped, or `skipped: reason`.
     engine:  configuration -> its `outcome`, alike; the largest `difference` of a loss from plain PyTorch on the
              CPU; whether all losses are `identical` to DeepSpeed's on a CPU, None where that was not compared.
     traits:  all that the vendor declares, and the reasons of what was skipped.
@@ -135,7 +138,9 @@ def condense(documents: Iterable[Mapping[str, Any]]) -> Results:
 
 
 def _add(found: Results, row: Mapping[str, Any]) -> None:
-    outcome = row["trait"] if row["outcome"] == "skipped" else row["outcome"]
+    outcome = row["outcome"]
+    if outcome == "skipped":
+        outcome = row["trait"] or f"{SKIPPED}{row['reason']}"
     if row["trait"]:
         found.traits.setdefault(row["trait"], row["reason"])
     file, _, name = row["id"].partition(".")
@@ -165,7 +170,9 @@ def record(root: Path, new: Results) -> None:
         # What the vendor no longer declares is forgotten, unless a kept outcome has it for its reason.
         reasons = {*new.checks.values(), *(each["outcome"] for each in new.engine.values())}
         new.traits |= {n: reason for n, reason in old.traits.items() if n in reasons and n not in new.traits}
-    new.date, new.commit = datetime.now(timezone.utc).date().isoformat(), _commit(root)
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    new.commit = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+    new.date = datetime.now(timezone.utc).date().isoformat()
     file = root / KEPT / f"{new.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     # Sorted, so that a new run changes the lines of what has changed.
@@ -194,19 +201,16 @@ def differences(root: Path, new: Results, partial: bool = False) -> list[Problem
     return [problem]
 
 
-def _commit(root: Path) -> str:
-    """The commit that is checked out; empty outside of a checkout."""
-    command = ["git", "rev-parse", "--short=8", "HEAD"]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def _kept(root: Path, key: str) -> Results | None:
     return next((kept for kept in load(root) if kept.key == key), None)
 
 
 def _agree(claimed: str, shown: str) -> bool:
-    """One processor has a type that another lacks."""
-    return claimed == shown or ({claimed, shown} & _OF_THE_MACHINE != set() and PASSED in (claimed, shown))
+    """True where the outcomes are equal, or differ by a type that one processor has and another lacks."""
+    if PASSED not in (claimed, shown):
+        return claimed == shown
+    other = shown if claimed == PASSED else claimed
+    return other in {PASSED, *_OF_THE_MACHINE} or other.startswith(f"{SKIPPED}the device has no ")
 
 
 def _outcomes(found: Results | None) -> dict[str, str]:
@@ -254,9 +258,7 @@ def checklist(root: Path) -> dict[str, dict[str, str]]:
 def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Results]) -> str:
     """The page of each check and each configuration of the engine, accelerator by accelerator."""
     keys = [result.key for result in results]
-    summary = []
-    for result in results:
-        summary.append([f"[{result.key}](conformance/{result.key}.json)", *_counts(result), _with(result)])
+    summary = [[f"[{r.key}](conformance/{r.key}.json)", *_counts(r), _with(r)] for r in results]
     head = ["accelerator", "device", "checks of the suite", "engine configurations", "with"]
     parts = [_INTRODUCTION, *table(head, summary), "", _LEGEND]
     for file, sentences in checks.items():
@@ -265,10 +267,10 @@ def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Resul
             for check, sentence in sentences.items()
         ]
         parts += [f"## {file}", "", *table(["check", *keys], rows), ""]
-    names = sorted({name for result in results for name in result.engine})
-    engine = [[name, *(_engine(result, name) for result in results)] for name in names]
+    names = {name for result in results for name in result.engine}
+    engine = [[name, *(_engine(result, name) for result in results)] for name in sorted(names)]
     parts += [_ENGINE, *table(["configuration", *keys], engine), ""]
-    parts += ["## Declared", "", "What the packages say that their devices, or these releases, lack.", ""]
+    parts += ["## Declared", "", "What the devices, or these releases, lack by the packages' traits.", ""]
     for result in results:
         rows = [[f"`{name}`", *reason.split(": ", 1)] for name, reason in sorted(result.traits.items())]
         parts += [f"### {result.key}", "", *table(["feature or op", "", "reason"], rows), ""]
@@ -299,12 +301,19 @@ def _counts(result: Results) -> list[str]:
 
 
 def _counted(outcomes: Iterable[str]) -> str:
-    found = Counter(outcome if outcome in (PASSED, FAILED) else "declared" for outcome in outcomes)
+    words = {
+        PASSED: "{} passed",
+        FAILED: "**{} failed**",
+        "declared": "{} declared missing",
+        SKIPPED: "{} skipped",
+    }
+    kinds = (SKIPPED if outcome.startswith(SKIPPED) else outcome for outcome in outcomes)
+    found = Counter(kind if kind in words else "declared" for kind in kinds)
     if not found:
         return _NOT_RUN
-    words = [f"{found[PASSED]} passed"]
-    words += [f"**{found[FAILED]} failed**"] if found[FAILED] else []
-    return ", ".join(words + ([f"{found['declared']} declared missing"] if found["declared"] else []))
+    return ", ".join(
+        text.format(found[kind]) for kind, text in words.items() if found[kind] or kind == PASSED
+    )
 
 
 def _suite(result: Results, check: str) -> str:
@@ -313,10 +322,11 @@ def _suite(result: Results, check: str) -> str:
         return _NOT_RUN
     if set(found) == {PASSED}:
         return PASSED
-    parts = [f"{found[PASSED]} of {found.total()} passed"] if found[PASSED] else []
-    parts += [f"**{found[FAILED]} failed**"] if found[FAILED] else []
-    traits = sorted(set(found) - {PASSED, FAILED})
-    return "; ".join([*parts, *([f"no: {', '.join(traits)}"] if traits else [])])
+    skips = sorted(outcome for outcome in found if outcome.startswith(SKIPPED))
+    traits = sorted(set(found) - {PASSED, FAILED, *skips})
+    parts = [f"{found[PASSED]} of {found.total()} passed"] * (PASSED in found)
+    parts += [f"**{found[FAILED]} failed**"] * (FAILED in found) + [f"no: {', '.join(traits)}"] * bool(traits)
+    return "; ".join(parts + skips)
 
 
 def _engine(result: Results, name: str) -> str:
@@ -346,23 +356,11 @@ def implementations(packages: Iterable[str], upstream: Mapping[str, Any]) -> str
             for key, cls in builders.items()
         }
         rows.append([f"`{op}`", *(f"{ours[key]}<br>*{_stock(upstream, key, op)}*" for key in keys)])
-    faults = [
-        f"- `{key.partition('.')[2]}` on {key.partition('.')[0]} {fault}."
-        for key, fault in upstream["faults"].items()
-    ]
-    parts = [
-        _IMPLEMENTATIONS.format(release=upstream["release"]),
-        *table(["implementation", "what computes"], meanings),
-        "",
-    ]
-    parts += [
-        *table(["op", *keys], rows),
-        "",
-        f"## Faults of DeepSpeed {upstream['release']}'s own",
-        "",
-        *faults,
-    ]
-    return "\n".join(parts) + "\n"
+    faults = [(*name.split("."), fault) for name, fault in upstream["faults"].items()]
+    parts = [_IMPLEMENTATIONS.format(release=upstream["release"])]
+    parts += [*table(["implementation", "what computes"], meanings), "", *table(["op", *keys], rows), ""]
+    parts += [f"## Faults of DeepSpeed {upstream['release']}'s own", ""]
+    return "\n".join(parts + [f"- `{op}` on {key} {fault}." for key, op, fault in faults]) + "\n"
 
 
 def builder(key: str, op: str) -> Any:

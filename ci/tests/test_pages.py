@@ -122,11 +122,13 @@ def test_a_run_of_the_engine_leaves_the_suite_s_results(root: Path) -> None:
 
 
 def test_the_page_of_packages_has_the_summary_and_keeps_its_text(root: Path) -> None:
-    assert run(root, "record", row("math.adds_up"), row("math.replays", "skipped", "graphs")) == 0
+    skipped = {**row("math.replays[late]", "skipped"), "reason": "there is no second device"}
+    assert run(root, "record", row("math.adds_up"), row("math.replays", "skipped", "graphs"), skipped) == 0
+    assert cells(root, "`replays`") == ["no: graphs; skipped: there is no second device"]
     text = (root / feature_matrix.PACKAGES).read_text()
     lines = text.splitlines()
     toy = "[accel-toy](../../packages/accel-toy/README.md)"
-    assert f"| {toy} | A toy | simulated | 1 passed, 1 declared missing | not run |" in lines
+    assert f"| {toy} | A toy | simulated | 1 passed, 1 declared missing, 1 skipped | not run |" in lines
     assert "| [accel-cpu](../../packages/accel-cpu/README.md) |  |  | not run | not run |" in lines
     assert "| [accel-alone](../../packages/accel-alone/README.md) |  |  |  |  |" in lines
     assert text.startswith("# accel\n")

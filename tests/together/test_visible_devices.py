@@ -180,18 +180,18 @@ def test_a_rank_gets_a_device_of_the_mask(
         record_property("cell", f"{found['devices']}" + f"; {remark.partition(' of ')[0]}" * bool(remark))
         assert found["devices"] == len(there), found
         assert names == ignored(vendor, mask)
-        return
-    shown = ", ".join("cpu" if number < 0 else str(number) for number in held)
-    record_property("cell", f"refused: {refused}" if refused else shown)
-    assert not refused
-    if not there:
-        assert held == [-1]
-    elif "num_gpus" in launcher:
-        # The mask is narrowed as it is written, also where the runtime has an order of its own.
-        assert held == [int((MASKS[mask] or "").partition(",")[0])]
-    elif launcher == "none":
-        assert held == there[:1]
     else:
-        assert held == there
-    if "launch" in launcher or "deepspeed" in launcher:
-        assert names == ignored(vendor, mask), printed
+        shown = ", ".join("cpu" if number < 0 else str(number) for number in held)
+        record_property("cell", f"refused: {refused}" if refused else shown)
+        assert not refused
+        if not there:
+            assert held == [-1]
+        elif "num_gpus" in launcher:
+            # The mask is narrowed as it is written, also where the runtime has an order of its own.
+            assert held == [int((MASKS[mask] or "").partition(",")[0])]
+        elif launcher == "none":
+            assert held == there[:1]
+        else:
+            assert held == there
+        if "launch" in launcher or "deepspeed" in launcher:
+            assert names == ignored(vendor, mask), printed

@@ -38,7 +38,7 @@ def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
 def test_example_is_found_by_its_rule_and_ported_once(rule: Rule, example: Example, target: str) -> None:
     first = port(example.before, target)
     if target == "torch" and example.torch == example.before:
-        return  # torch's own call is right there
+        pytest.skip("torch's own call is right there")
     assert rule.name in {finding.rule for finding in first.findings}
     assert port(first.text, target).text == first.text
     ast.parse(first.text)

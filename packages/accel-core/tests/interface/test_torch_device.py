@@ -117,10 +117,10 @@ def test_module_gets_missing_names(monkeypatch: pytest.MonkeyPatch, own: dict[st
     assert module.is_initialized()
     if own:
         assert module.device is torch.device
-        return
-    with module.device(1):
-        assert toy.current_device() == 1
-    assert toy.current_device() == 0
+    else:
+        with module.device(1):
+            assert toy.current_device() == 1
+        assert toy.current_device() == 0
 
 
 # --- whole pages of pinned memory, which an allocator gives that begins in the middle of one; simulated ones do not

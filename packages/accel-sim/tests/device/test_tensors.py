@@ -6,6 +6,7 @@ import io
 import warnings
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -36,8 +37,8 @@ def test_devices_do_not_mix(device: Device) -> None:
 
 def test_a_typed_tensor_class_constructs_as_that_of_the_host_does(device: Device) -> None:
     made = getattr(getattr(torch, device.type), "FloatTensor", None)
-    if made is None:  # MPS and XPU have no such classes
-        return
+    if made is None:
+        pytest.skip("MPS and XPU have no such classes")
     here = torch.ones(2, device=device.type)
     for arguments in ((), (2, 3), (torch.Size([4]),), ([1, 2],), (((1, 2), (3, 4)),)):
         tensor = made(*arguments)
@@ -50,7 +51,7 @@ def test_a_typed_tensor_class_constructs_as_that_of_the_host_does(device: Device
 
 def test_second_device(device: Device) -> None:
     if device.count < 2:
-        return
+        pytest.skip("there is one device")
     there = torch.ones(2, device=f"{device.type}:1")
     assert (there + there).device.index == 1
     same(there.to(device.first), there)
@@ -225,8 +226,8 @@ def test_integer_histogram(device: Device) -> None:
 
 
 def test_half_fft(device: Device) -> None:
-    if device.type != "cuda":  # torch refuses it for the others
-        return
+    if device.type != "cuda":
+        pytest.skip("torch refuses it for the others")
     signal = torch.arange(8.0)
     found = torch.fft.rfft(signal.to(device.type, torch.half))
     assert found.dtype == torch.complex32
@@ -252,8 +253,8 @@ def test_ctc_loss(device: Device) -> None:
 
 
 def test_dlpack(device: Device) -> None:
-    if device.type in ("hpu", "sdaa"):  # DLPack has no type of hpu; what sdaa does is not known
-        return
+    if device.type in ("hpu", "sdaa"):
+        pytest.skip("DLPack has no type of hpu; what sdaa does is not known")
     tensor = torch.arange(4.0, device=device.type)
     shared = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))  # type: ignore[attr-defined]
     shared += 1
@@ -272,8 +273,8 @@ def test_attention_without_data(device: Device) -> None:
 
 
 def test_flexible_attention(device: Device) -> None:
-    if device.type not in ("hpu", "xpu", "cuda"):  # torch refuses the others
-        return
+    if device.type not in ("hpu", "xpu", "cuda"):
+        pytest.skip("torch refuses the others")
     from torch.nn.attention.flex_attention import flex_attention
 
     def run(place: str) -> torch.Tensor:

@@ -5,5 +5,5 @@
     pytest --pyargs accel_testkit.suite --accel KEY [--tier host|device|multi] [--results FILE]
 
 The docstring of a check is the sentence of what a backend must do. All checks always run. One is skipped
-only where the vendor declares a trait for it, and then the trait's reason is printed.
+only where the vendor declares a trait for it, or where it does not apply; the reason is printed and recorded.
 """

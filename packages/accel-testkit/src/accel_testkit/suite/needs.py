@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 
@@ -47,3 +48,10 @@ def methods(names: Iterable[str]) -> list[Any]:
 def ops(names: Iterable[str]) -> list[Any]:
     """Return names of builders as parameters; the vendor may declare that it lacks the op."""
     return [pytest.param(name, marks=pytest.mark.needs(name)) for name in names]
+
+
+def types(accelerator: DeepSpeedAccelerator, *dtypes: torch.dtype) -> None:
+    """Skip the check where the device lacks one of the types."""
+    for dtype in dtypes:
+        if dtype not in accelerator.supported_dtypes():
+            pytest.skip(f"the device has no {str(dtype).removeprefix('torch.')}")

@@ -91,7 +91,7 @@ class Recorder:
         if report.failed:
             row.update(outcome="failed", reason=_last_words(report))
         elif report.skipped:
-            row.update(outcome="skipped", **properties.get(TRAIT, {"reason": report.longreprtext}))
+            row.update(outcome="skipped", **properties.get(TRAIT, {"reason": _last_words(report)}))
         self.traits |= properties.get(TRAITS, {})
         if FIGURES in properties:
             row["figures"] = properties[FIGURES]
@@ -118,11 +118,12 @@ class Recorder:
             self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List the skipped checks with the traits that declare them missing."""
+        """List the skipped checks by trait, or by the check's own reason."""
         skipped: dict[str, list[str]] = {}
         for row in self.checks.values():
             if row["outcome"] == "skipped":
-                skipped.setdefault(f"{row['trait']}: {row['reason']}", []).append(row["id"])
+                why = f"declared {row['trait']}" if row["trait"] else "does not apply"
+                skipped.setdefault(f"{why}: {row['reason']}", []).append(row["id"])
         terminalreporter.section(f"conformance of {self.target.accelerator}")
         if self.found:
             failures = sum(len(cause.checks) for cause in self.found)
@@ -133,7 +134,7 @@ class Recorder:
             more = f" and {len(cause.checks) - 1} more" if len(cause.checks) > 1 else ""
             terminalreporter.write_line(f"{number:3}. {cause.subject}: {cause.checks[0]}{more}")
         for reason, names in skipped.items():
-            terminalreporter.write_line(f"declared {reason}")
+            terminalreporter.write_line(reason)
             terminalreporter.write_line(f"  skips {', '.join(names)}")
         if self.target.vendor is None:
             terminalreporter.write_line("not run: checks of the vendor's record and package (no --accel KEY)")
@@ -197,5 +198,7 @@ def notes() -> list[str]:
 
 
 def _last_words(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):  # of a skip: file, line, reason
+        return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     return str(crash.message if crash is not None else report.longreprtext).removeprefix("Failed: ")

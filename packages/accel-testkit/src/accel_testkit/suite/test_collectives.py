@@ -134,7 +134,7 @@ def test_communication_op_is_that_of_its_groups(of_the_ops: Answers) -> None:
     Ranks and sizes are torch.distributed's. The op names its collectives, gives addresses, and refuses other groups.
     """
     if not any("results" in answer or "error" in answer for answer in of_the_ops):
-        return  # the vendor has no such op
+        pytest.skip("the vendor has no such op")
     holds = Holds()
     holds.equal("errors", [answer["error"] for answer in of_the_ops if answer.get("error")], [])
     for name, wanted in _OF_CCL.items():

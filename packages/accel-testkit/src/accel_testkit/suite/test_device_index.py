@@ -243,23 +243,22 @@ def test_state_is_restored_on_one_device(accelerator: DeepSpeedAccelerator, seco
 
 
 @pytest.fixture
-def one_device(accelerator: DeepSpeedAccelerator, traits: Traits) -> Iterator[bool]:
-    """Whether indices are no devices here; the current device is the first one again afterwards."""
+def _one_device(accelerator: DeepSpeedAccelerator, traits: Traits) -> Iterator[None]:
+    """Skip where devices have indices; the current device is the first one again afterwards."""
+    if "indexed_devices" not in traits:
+        pytest.skip("the devices have indices")
     accelerator.set_device(0)
-    yield "indexed_devices" in traits
+    yield
     accelerator.set_device(0)
 
 
+@pytest.mark.usefixtures("_one_device")
 @pytest.mark.parametrize("name", _NAMES)
-def test_index_of_the_only_device_is_accepted(
-    accelerator: DeepSpeedAccelerator, one_device: bool, name: str
-) -> None:
+def test_index_of_the_only_device_is_accepted(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Without indexed devices, a method takes the current index, and answers as it does without one.
 
     Another index raises or is ignored; it never changes what the answer is about.
     """
-    if not one_device:
-        return
     index, holds = accelerator.current_device(), Holds()
     wanted: Any = None
     if name in READERS:
@@ -284,12 +283,9 @@ def test_index_of_the_only_device_is_accepted(
     holds.expect(f"{name}() of the only device", do)
 
 
-def test_index_of_no_device_is_treated_alike(
-    accelerator: DeepSpeedAccelerator, one_device: bool, traits: Traits
-) -> None:
+@pytest.mark.usefixtures("_one_device")
+def test_index_of_no_device_is_treated_alike(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """Without indexed devices, either every method drops another index, or every method refuses it."""
-    if not one_device:
-        return
     dropping, refusing = [], []
     for name in _NAMES:
         if "streams" in traits and name.endswith("_stream"):

@@ -183,7 +183,7 @@ def _kept(accelerator: DeepSpeedAccelerator) -> tuple[int, int]:
 def test_available_memory_falls(accelerator: DeepSpeedAccelerator) -> None:
     """`available_memory()` falls by what a tensor takes, and rises when it is gone and the cache is emptied."""
     if accelerator.device(accelerator.current_device()) == torch.device("cpu"):
-        return  # other processes of the host take and free memory all the time
+        pytest.skip("other processes of the host take and free memory all the time")
     accelerator.empty_cache()
     before = accelerator.available_memory()
     block = _block(accelerator)
@@ -216,7 +216,7 @@ def test_figures_are_sums_of_aligned_blocks(accelerator: DeepSpeedAccelerator) -
     place = accelerator.device(accelerator.current_device())
     small = torch.ones(1, dtype=torch.uint8, device=place)
     if (accelerator.memory_allocated() - before) % _ALIGNED:
-        return
+        pytest.skip("the allocator counts the single byte: it promises no blocks")
     stats = accelerator.memory_stats()
     figures = {f"{name}()": getattr(accelerator, name)() for name in _FIGURES}
     figures |= {key: stats[key] for key in _KEYS if key in stats}

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect, largest
 from accel_testkit.suite.inference_functions import Attention, Sequences, typed
 
@@ -112,8 +113,7 @@ def _difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
 @pytest.mark.parametrize("model", _MODELS)
 def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype: torch.dtype) -> None:
     """A prompt, tokens after it, and another prompt, in two layers, give the attention that the definition gives."""
-    if dtype not in accelerator.supported_dtypes():
-        return
+    needs.types(accelerator, dtype)
     engine = Engine(accelerator, _MODELS[model], dtype)
     for tokens in (5, 1, 1, 1, 4, 1):
         for layer in (0, 1):
@@ -168,7 +168,7 @@ def test_every_layer_has_a_cache(accelerator: DeepSpeedAccelerator) -> None:
 def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
     """After `release_workspace()` the keys and values of a prompt take no memory: the hybrid engine then trains."""
     if accelerator.is_synchronized_device():
-        return  # its figures are the host's, which keeps what was freed
+        pytest.skip("the figures are the host's, which keeps what was freed")
     model = replace(_PLAIN, heads=32, groups=32, width=128)
     engine = Engine(accelerator, model)
     engine.error(0, 5, prompt=True)

@@ -72,7 +72,7 @@ def test_locked_memory_is_locked_until_freed(op: Any, dtype: torch.dtype) -> Non
 def test_adam_can_take_a_step_back(op: Any) -> None:
     """`adam_rollback`, where there is one, undoes the step that was taken with the same arguments."""
     if getattr(op, "adam_rollback", None) is None:
-        return
+        pytest.skip("the op has no adam_rollback")
     generator = torch.Generator().manual_seed(3)
     before = [torch.rand(33, generator=generator) for _ in range(4)]
     holds = Holds()
@@ -120,7 +120,7 @@ def test_tensors_are_bytes(op: Any, device: torch.device, place: str) -> None:
     """`cast_to_byte_tensor`, where there is one, gives the memory of a tensor, and a list for a list or tuple."""
     cast, holds = getattr(op, "cast_to_byte_tensor", None), Holds()
     if cast is None:
-        return
+        pytest.skip("the op has no cast_to_byte_tensor")
     there = device if place == "device" else "cpu"
     tensors = [each.to(there) for each in (torch.tensor([1.0, -2.0]), torch.arange(3), torch.ones(0))]
     wanted = [torch.tensor([*tensor.cpu().numpy().tobytes()], dtype=torch.uint8) for tensor in tensors]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.inference_functions import (
     Attention,
@@ -200,8 +201,7 @@ CASES: dict[str, tuple[str, Callable[[Any, Numbers], Pairs]]] = {
 )
 def test_functions_are_right(accelerator: DeepSpeedAccelerator, case: str, dtype: torch.dtype) -> None:
     """Each function gives what its definition gives in float64, for all its flags, and leaves its inputs alone."""
-    if dtype not in accelerator.supported_dtypes():
-        return
+    needs.types(accelerator, dtype)
     name, calls = CASES[case]
     op = accelerator.create_op_builder(name).load()
     pairs = calls(op, Numbers(torch.device(accelerator.device()), dtype))
@@ -329,8 +329,7 @@ def test_activations_round_once(
     accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, dtype: torch.dtype
 ) -> None:
     """A gate times a value of half precision is computed in float32 at least, with a bias and without."""
-    if dtype not in accelerator.supported_dtypes():
-        return
+    needs.types(accelerator, dtype)
     generator, holds = torch.Generator().manual_seed(43), Holds()
     x, bias = ((torch.rand(shape, generator=generator) * 4 - 2).to(dtype) for shape in ((64, 48), (48,)))
     for kind, given in itertools.product(_GATES, (bias, None)):

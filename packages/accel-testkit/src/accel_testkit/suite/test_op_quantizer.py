@@ -210,8 +210,8 @@ def test_numbers_of_bfloat16_keep_their_range(op: Any, device: torch.device) -> 
     rows = (torch.linspace(-1, 1, 64).view(4, 16) * torch.tensor([1e30, 1e6, 1.0, 0.1]).view(4, 1)).bfloat16()
     try:
         pair = op.quantize(rows.to(device), 4, 8, op.Symmetric)
-    except Exception:  # refused
-        return
+    except Exception:
+        pytest.skip("the op takes no bfloat16")
     back, holds = op.dequantize_fp32(*pair, 4, 8, op.Symmetric).cpu().view(rows.shape), Holds()
     step = 2 * rows.float().abs().amax(1, keepdim=True) / 254 * 1.01
     near = ((back - rows.float()).abs() <= step).all(1).tolist()

@@ -194,7 +194,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
     with reloaded_ops(), Called() as called:
         wanted = CALLS[name](builder.load(), device)
     if not called.names:
-        return  # it calls none
+        pytest.skip("the op calls no operator of the runtime")
     builder, found = accelerator.create_op_builder(name), ""
     with hidden(called.names), reloaded_ops(), Called() as still:
         compatible, before = builder.is_compatible(), getattr(builder, "reason", "plain torch")
@@ -292,7 +292,7 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
     with reloaded_ops(), Called() as called:
         op = builder.load()
     if not called.names:
-        return  # it tries none
+        pytest.skip("load() tries no operator of the runtime")
     wanted = CALLS[name](op, device)
     builder = accelerator.create_op_builder(name)
     found: Any = ""
@@ -356,7 +356,7 @@ def test_named_ops_of_the_runtime_compute(
     """The ops of the runtime that a builder names are called when its functions are."""
     builder = accelerator.create_op_builder(name)
     if Implementation.VENDOR_OP not in getattr(builder, "implementations", tuple)():
-        return
+        pytest.skip("the builder names no operator of the vendor")
     called: set[str] = set()
     for op in _OP.findall(str(builder.reason)):
         namespace, _, short = op.partition(".")

@@ -259,7 +259,7 @@ def test_a_probe_that_fails_is_a_reason(accelerator: DeepSpeedAccelerator, name:
     """A builder may be given another name, and an exception in its probe makes it incompatible, with the reason."""
     base = accelerator.get_op_builder(name)
     if not hasattr(base, "compatibility"):
-        return  # DeepSpeed's own builder
+        pytest.skip("DeepSpeed's own builder")
 
     def compatibility(self: Any) -> tuple[bool, str]:
         raise LookupError("no such toolkit")

@@ -162,7 +162,7 @@ def test_declared_change_is_made(report: Report, vendor: Vendor, traits: Traits,
     """A vendor that declares that imports change variables or settings changes some: the trait skips checks."""
     trait = f"untouched_{kept}"
     if trait not in traits:
-        return
+        pytest.skip(f"{trait} is not declared missing")
     changed = [name for step in ("torch", *_AFTER_CHOICE) for name in report[step][kept]]
     named = re.findall(rf"\b{VARIABLE}\b", traits[trait].reason)
     # Of the variables that the reason names, those that the package itself sets, and not its runtime.

@@ -165,7 +165,7 @@ def test_confirmation_tells_of_lists_that_are_refused(
             accelerator.set_visible_devices_envs({}, ids)
             refused[value] = False
     if not any(refused.values()):
-        return  # this runtime takes any list
+        pytest.skip("this runtime takes any list")
     holds, accepted = Holds(), set()
     for value, wrong in {**refused, "": False}.items():
         for name in names:

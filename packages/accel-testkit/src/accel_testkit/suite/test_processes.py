@@ -72,6 +72,8 @@ def limited(
 
 
 def _answer(answers: Answers, name: str) -> dict[str, Any]:
+    if name not in answers:
+        pytest.skip("set_visible_devices_envs() raises for this order")
     answer = answers[name]
     expect(
         "error" not in answer,
@@ -141,8 +143,6 @@ def test_process_has_the_devices_that_it_is_shown(limited: Answers, name: str) -
 
     Without one an accelerator is not available. A runtime that takes an empty text for an unset variable shows all.
     """
-    if name not in limited:
-        return  # set_visible_devices_envs() refuses this order
     answers, holds = _answer(limited, name), Holds()
     count = {"one": 1, "turned round": 2}.get(name, answers["count"])
     holds.equal("device_count()", answers["count"], count)
@@ -159,8 +159,6 @@ def test_process_has_the_devices_that_it_is_shown(limited: Answers, name: str) -
 )
 def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
     """`evidence()` finds the runtime, and `confirm()` counts the devices of its own process, also none."""
-    if name not in limited:
-        return
     answers, holds = _answer(limited, name), Holds()
     holds.equal("the count of confirm()", set(answers["confirmed"]), {answers["count"]})
     holds[f"a runtime is found: {answers['runtime']}"] = all(answers["runtime"])

@@ -83,7 +83,7 @@ def test_declared_failure_is_one(pair: list[Answer], plain: list[float], traits:
     runs = [answer.get("fp32 stage 3") for answer in pair]
     trains = all(isinstance(losses, list) and len(losses) == len(plain) for losses in runs)
     if "zero3_ranks" not in traits or not trains:
-        return
+        pytest.skip("zero3_ranks is not declared missing, or ZeRO 3 does not run")
     found = [sum(losses) / len(runs) for losses in zip(*runs, strict=True)]
     worst = largest(abs(a - b) / b for a, b in zip(found, plain, strict=True))
     expect(

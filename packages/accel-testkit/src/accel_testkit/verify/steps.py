@@ -197,7 +197,7 @@ def _suite(folder: Path) -> Mapping[str, Any]:
     if without:
         reason = f"{without[0]['reason'][:_KEPT]}\n{len(without)} checks compare with it"
         failures.append({"name": "stock DeepSpeed, not the accelerator", "reason": reason})
-    skipped = f", {count['skipped']} declared missing" if count["skipped"] else ""
+    skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
     return {
         "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
         "failures": failures,
