@@ -19,9 +19,9 @@ from accel_compare.record import (
     GRADIENT_OF_RESULT,
     PARAMETER,
     STEP,
-    Event,
     InvalidComparison,
     Key,
+    OpCall,
     RankRecord,
 )
 
@@ -40,7 +40,7 @@ def run(*events: tuple[Any, ...], rank: int = 0, world: int = 1) -> RankRecord:
     for phase, where, name, inputs, results, *inside in events:
         key = Key(0, phase, where, name, counts[phase, where, name])
         counts[phase, where, name] += 1
-        made.append(Event(key, tuple(inputs), tuple(results), *inside))
+        made.append(OpCall(key, tuple(inputs), tuple(results), *inside))
     return RankRecord(rank, world, "npu", made, True)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from accel_compare import difference, page, record
-from accel_compare.difference import Difference, Outcome
+from accel_compare.difference import Compared, Difference
 from accel_compare.record import InvalidComparison
-from accel_compare.recorder import Options
+from accel_compare.recorder import RecorderOptions
 from accel_core.cli.main import program_words
 from accel_core.data import from_data, to_data
 from accel_core.errors import DOCUMENTATION
@@ -191,7 +191,7 @@ def _isolated(difference: Difference, inputs: Path) -> Path:
     return path
 
 
-def _isolate(first: Difference, command: list[str], options: Options) -> None:
+def _isolate(first: Difference, command: list[str], options: RecorderOptions) -> None:
     """Run the program once more to keep the inputs of the operation, and write the program that shows it."""
     into = Path(options.folder, "isolated")
     _run(command, replace(options, folder=str(into), capture=first.key))
@@ -219,7 +219,7 @@ def _command(args: argparse.Namespace) -> list[str]:
     return [sys.executable, *words] if script else list(words)
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> RecorderOptions:
     first, _, last = args.steps.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0 and args.parameters >= 0):
         raise InvalidComparison(
@@ -228,13 +228,13 @@ def _options(args: argparse.Namespace) -> Options:
             expected="steps as 0-9 or 5, a limit above 0, and no negative size",
             do="correct the option",
         )
-    return Options(
+    return RecorderOptions(
         str(args.folder.resolve()), args.by == "operation", int(first), int(last or first), tuple(args.module),
         args.limit << 20, not args.own_draws, keep=args.parameters << 20,
     )  # fmt: skip
 
 
-def _run(command: list[str], options: Options) -> int:
+def _run(command: list[str], options: RecorderOptions) -> int:
     """Run the program with the recorder in each of its processes; returns its status, 130 after Ctrl-C."""
     folder = Path(options.folder)
     try:
@@ -259,17 +259,17 @@ def _run(command: list[str], options: Options) -> int:
         ) from error
 
 
-def _write(folder: Path, command: list[str], options: Options) -> None:
+def _write(folder: Path, command: list[str], options: RecorderOptions) -> None:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "accel-testkit")}
     content = {"schema": record.SCHEMA, "command": command, "versions": versions, "options": to_data(options)}
     (folder / "record.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _read(folder: Path) -> Options:
+def _read(folder: Path) -> RecorderOptions:
     """Return how a record was made."""
     try:
         plain = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-        return from_data(Options, plain["options"], "options")
+        return from_data(RecorderOptions, plain["options"], "options")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidComparison(
             what=f"{folder} cannot be replayed",
@@ -279,7 +279,7 @@ def _read(folder: Path) -> Options:
         ) from error
 
 
-def _report(outcome: Outcome, reference: Path, found: Path) -> int:
+def _report(outcome: Compared, reference: Path, found: Path) -> int:
     if not outcome.compared:
         raise InvalidComparison(
             what=f"{reference} and {found} cannot be compared",
@@ -297,7 +297,7 @@ def _report(outcome: Outcome, reference: Path, found: Path) -> int:
     return _DIFFERENT if outcome.first else _EQUAL
 
 
-def _table(outcome: Outcome) -> list[str]:
+def _table(outcome: Compared) -> list[str]:
     """Return the largest errors, by place: the first step at which there is one, and the last."""
     rows = [
         (max(steps.values()), place, steps) for place, steps in outcome.errors.items() if any(steps.values())
@@ -310,7 +310,7 @@ def _table(outcome: Outcome) -> list[str]:
     ]
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: Compared) -> dict[str, Any]:
     first, nearest = (
         one and {**asdict(one), "key": one.key._asdict(), "text": difference.describe(one)}
         for one in (outcome.first, outcome.nearest)

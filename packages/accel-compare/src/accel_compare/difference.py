@@ -24,9 +24,9 @@ from accel_compare.record import (
     GRADIENT_OF_RESULT,
     PARAMETER,
     STEP,
-    Event,
     InvalidComparison,
     Key,
+    OpCall,
     RankRecord,
 )
 
@@ -68,7 +68,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Compared:
     """The comparison of two runs.
 
     first:     the first difference; None if there is none.
@@ -86,7 +86,7 @@ class Outcome:
     nearest: Difference | None = None
 
 
-def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor: float = 1.0) -> Outcome:
+def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor: float = 1.0) -> Compared:
     """Compare a run with the reference. factor: multiplies all bounds. Raises `InvalidComparison`."""
     if len(reference) != len(found):
         raise InvalidComparison(
@@ -112,7 +112,7 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
         if not rank.whole
     ]
     notes += [f"rank {rank.rank}: {note}" for rank in found for note in rank.notes]
-    return Outcome(
+    return Compared(
         first[1] if first else None,
         dict(errors),
         sum(len(events) for events, _ in pairs),
@@ -122,7 +122,7 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
     )
 
 
-Pair = tuple[Event, Event]
+Pair = tuple[OpCall, OpCall]
 
 
 def _matched(reference: RankRecord, found: RankRecord) -> tuple[list[Pair], list[Key]]:
@@ -131,11 +131,11 @@ def _matched(reference: RankRecord, found: RankRecord) -> tuple[list[Pair], list
     Where one run has more of the same events than the other, it is not known which are the same. Those with inputs of
     other shapes may have another order: devices differ in which argument autocast casts first.
     """
-    runs = [defaultdict[tuple[Any, ...], list[Event]](list) for _ in range(2)]
+    runs = [defaultdict[tuple[Any, ...], list[OpCall]](list) for _ in range(2)]
     for rank, events in zip((reference, found), runs, strict=True):
         for event in rank.events:
             events[event.key[:4]].append(event)
-    partners: dict[Key, Event] = {}
+    partners: dict[Key, OpCall] = {}
     for same, theirs in runs[1].items():
         ours = runs[0].get(same, [])
         if len(ours) == len(theirs):
@@ -149,7 +149,7 @@ def _matched(reference: RankRecord, found: RankRecord) -> tuple[list[Pair], list
     return matched, list(dict.fromkeys(alone))
 
 
-def _shapes(event: Event) -> list[tuple[tuple[int, ...], str]]:
+def _shapes(event: OpCall) -> list[tuple[tuple[int, ...], str]]:
     return [(one.shape, one.dtype) for one in event.inputs]
 
 
@@ -241,8 +241,8 @@ class _Walk:
 
     def _compared(
         self,
-        reference: Event,
-        found: Event,
+        reference: OpCall,
+        found: OpCall,
         before: Key | None,
         entered: list[float],
         left: list[float],
@@ -268,7 +268,7 @@ class _Walk:
                 if error:
                     yield Difference(self._rank, key, what, number, one, other, error, bound, reason, before)
 
-    def _explained(self, reference: Event, found: Event, inside: list[float]) -> float:
+    def _explained(self, reference: OpCall, found: OpCall, inside: list[float]) -> float:
         """Return the error of what an event reads: its inputs, what is computed inside of it, and other ranks."""
         if _is_gradient(found.key) or found.key.name == PARAMETER:
             return self._worst  # it follows from everything before it
@@ -279,7 +279,7 @@ class _Walk:
         read = max([*inputs, *inside], default=0.0)
         return max(read, self._sent[_exchange(found.key)]) if found.key.phase == COLLECTIVE else read
 
-    def _share(self, one: Digest, other: Digest, event: Event) -> float:
+    def _share(self, one: Digest, other: Digest, event: OpCall) -> float:
         """Return how much of an event's result an input is, at most 1; less than 1 for a bias, which is added to it.
 
         One that is stepped at random would otherwise explain any error of the result.
@@ -291,7 +291,7 @@ class _Walk:
         return min(1.0, norm * math.sqrt(result.numel / one.numel) / result.norm)
 
 
-def _entered(reference: Event, found: Event, floor: float, gradients: bool) -> list[float]:
+def _entered(reference: OpCall, found: OpCall, floor: float, gradients: bool) -> list[float]:
     """Return the errors of what an event reads.
 
     floor: norm beside which they are judged. gradients: whether it moves gradients; those below the floor are rounding.
@@ -331,7 +331,7 @@ def _free(pairs: list[Pair]) -> set[str]:
     }
 
 
-def _amplified(reference: Event, found: Event) -> float:
+def _amplified(reference: OpCall, found: OpCall) -> float:
     """Return the relative error that an optimizer makes of the rounding of its gradient.
 
     One that divides a gradient by its size, element by element, steps as far for the elements that are near zero, whose
@@ -358,7 +358,7 @@ def _amplified(reference: Event, found: Event) -> float:
     return most * step / (_scale(after, reference) or 1.0) / GROWTH
 
 
-def _of_samples(reference: Event, found: Event, number: int) -> float:
+def _of_samples(reference: OpCall, found: OpCall, number: int) -> float:
     """Return the distance of a result of a step by those samples whose gradients agree.
 
     ZeRO steps parameters as one tensor, in which the elements of some are stepped at random.
@@ -390,7 +390,7 @@ def _largest_stepped(pairs: list[Pair]) -> dict[int, float]:
     return largest
 
 
-def _scale(result: Digest, event: Event) -> float:
+def _scale(result: Digest, event: OpCall) -> float:
     """Return the norm to which a result's error is relative.
 
     After a cancellation it is that of what was subtracted; a gradient's, that of the one it is computed from.
@@ -408,7 +408,7 @@ def _scale(result: Digest, event: Event) -> float:
     return max([result.norm, _summed(result, event)[0], *same])
 
 
-def _summed(result: Digest, event: Event) -> tuple[float, int]:
+def _summed(result: Digest, event: OpCall) -> tuple[float, int]:
     """Return the norm beside which a sum that cancels is rounding, and its number of terms; 0 and 1 if it is no sum.
 
     A gradient of a bias sums gradients whose true sum may be zero, in an operation of its own or in that of its layer.
@@ -458,7 +458,7 @@ def _distance(reference: Digest, found: Digest, scale: float) -> float:
     return max(errors)
 
 
-def _rounding(result: Digest, event: Event) -> tuple[float, str]:
+def _rounding(result: Digest, event: OpCall) -> tuple[float, str]:
     """Return the relative error that rounding alone explains, and the words for it."""
     if not _is_float(result.dtype):
         return 0.0, f"{result.dtype} is exact"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from accel_compare.difference import Outcome, describe, describe_nearest
+from accel_compare.difference import Compared, describe, describe_nearest
 from accel_core.reports import page
 
 _WIDTH, _HEIGHT = 860, 220
@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT = 860, 220
 _LOW, _HIGH = -9, 1
 
 
-def html(title: str, outcome: Outcome) -> str:
+def html(title: str, outcome: Compared) -> str:
     """Return the page; it loads nothing."""
     steps = sorted({step for errors in outcome.errors.values() for step in errors})
     head = "".join(f"<th>step {step}</th>" for step in steps)
@@ -46,7 +46,7 @@ def _decade(error: float) -> float:
     return min(float(_HIGH), math.log10(error)) if error > 0 else float(_LOW)
 
 
-def _plot(outcome: Outcome, steps: list[int]) -> str:
+def _plot(outcome: Compared, steps: list[int]) -> str:
     across = max(len(outcome.errors) - 1, 1)
     lines = []
     for number, step in enumerate(steps):

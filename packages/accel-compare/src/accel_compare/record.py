@@ -55,7 +55,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Event:
+class OpCall:
     """One computation: its inputs and results. Those of a module follow the events inside of it.
 
     inside: number of events before this one that belong to it.
@@ -78,7 +78,7 @@ class RankRecord:
     rank: int
     world: int
     device: str
-    events: list[Event] = field(default_factory=list)
+    events: list[OpCall] = field(default_factory=list)
     whole: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -213,11 +213,11 @@ def _digest(line: dict[str, Any]) -> Digest:
     return Digest(shape, str(line["dtype"]), norm, projection, low, high, *counts, places, sample)
 
 
-def _event(line: dict[str, Any], digests: list[Digest], counts: Counter[tuple[int, str, str, str]]) -> Event:
+def _event(line: dict[str, Any], digests: list[Digest], counts: Counter[tuple[int, str, str, str]]) -> OpCall:
     step, phase, where, name = line["event"]
     if phase not in PHASES:
         raise ValueError(f"phase {phase!r}")
     same = (_count(step), str(phase), str(where), str(name))
     counts[same] += 1
     inputs, results = (tuple(digests[_count(n)] for n in line[side]) for side in ("in", "out"))
-    return Event(Key(*same, counts[same] - 1), inputs, results, _count(line["inside"]))
+    return OpCall(Key(*same, counts[same] - 1), inputs, results, _count(line["inside"]))

@@ -56,7 +56,7 @@ _log = logging.getLogger("accel_compare")
 
 
 @dataclass(frozen=True)
-class Options:
+class RecorderOptions:
     """What is recorded.
 
     folder:      for the files of the ranks.
@@ -88,7 +88,7 @@ class Options:
 
 def start(text: str) -> None:
     """Begin to record in this process; forked children do not."""
-    recorder = Recorder(from_data(Options, json.loads(text), "ACCEL_COMPARE"))
+    recorder = Recorder(from_data(RecorderOptions, json.loads(text), "ACCEL_COMPARE"))
     recorder.install()
     os.register_at_fork(after_in_child=recorder.pause)
     atexit.register(recorder.close)
@@ -99,7 +99,7 @@ def start(text: str) -> None:
 class Recorder:
     """The hooks of one process, and the file to which they write."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RecorderOptions) -> None:
         self._options = options
         self._active, self._stepped, self._stepping = True, False, False
         self._step = self._events = 0

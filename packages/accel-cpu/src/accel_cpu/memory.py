@@ -116,7 +116,7 @@ class Limit(NamedTuple):
     free: int
 
 
-class _Files(NamedTuple):
+class _CgroupFiles(NamedTuple):
     """File names in one version of the cgroup interface."""
 
     limit: str
@@ -126,8 +126,8 @@ class _Files(NamedTuple):
 
 
 _VERSIONS = {
-    "": _Files("memory.max", "memory.current", "inactive_file"),
-    "memory": _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "": _CgroupFiles("memory.max", "memory.current", "inactive_file"),
+    "memory": _CgroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 

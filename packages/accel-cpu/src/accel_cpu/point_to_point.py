@@ -46,7 +46,7 @@ class PointToPoint:
         self._turn = threading.Lock()  # header and data of a call are posted together
         self._failure: AccelError | None = None
 
-    def send(self, tensor: Tensor, peer: int, tag: int) -> Transfer:
+    def send(self, tensor: Tensor, peer: int, tag: int) -> PairTransfer:
         """Start to send a tensor."""
         mine, data_tag, header_tag = self._prepared(tensor, tag)
         with self._turn:
@@ -61,9 +61,9 @@ class PointToPoint:
                 raise self._explained(peer, error) from error
             return peer
 
-        return Transfer(tensor, finish)
+        return PairTransfer(tensor, finish)
 
-    def receive(self, tensor: Tensor, peer: int, tag: int) -> Transfer:
+    def receive(self, tensor: Tensor, peer: int, tag: int) -> PairTransfer:
         """Start to receive a tensor; from any rank if `peer` is negative."""
         mine, data_tag, header_tag = self._prepared(tensor, tag)
         theirs = torch.empty_like(mine)
@@ -89,7 +89,7 @@ class PointToPoint:
                 raise self._explained(source, error) from error
             return source
 
-        return Transfer(tensor, finish, at_once=peer < 0)
+        return PairTransfer(tensor, finish, at_once=peer < 0)
 
     def _prepared(self, tensor: Tensor, tag: int) -> tuple[Tensor, int, int]:
         if self._failure is not None:
@@ -136,7 +136,7 @@ def _header(number: int, size: int, tag: int) -> tuple[Tensor, int, int]:
     return torch.tensor((number, size)), data_tag, tag % _HEADER + _HEADER
 
 
-class Transfer(dist.Work):
+class PairTransfer(dist.Work):
     """Handle of a send or receive that runs in `wait`, as with gloo. at_once: run it in a thread immediately."""
 
     def __init__(self, tensor: Tensor, finish: Callable[..., int], *, at_once: bool = False) -> None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore  # not exported by torch.distributed
 
-from accel_cpu.point_to_point import PointToPoint, Transfer
+from accel_cpu.point_to_point import PairTransfer, PointToPoint
 
 _AVERAGE: int = getattr(dist.ReduceOp.RedOpType, "AVG").value  # noqa: B009 - torch's stubs lack it
 
@@ -186,13 +186,13 @@ class HostProcessGroup(dist.ProcessGroup):
 
     # -------------------------------------------------------------------------------- point to point
 
-    def send(self, tensors: list[Tensor], to: int, tag: int) -> Transfer:
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> PairTransfer:
         return self._point_to_point.send(tensors[0], to, tag)
 
-    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Transfer:
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> PairTransfer:
         return self._point_to_point.receive(tensors[0], source, tag)
 
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Transfer:
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> PairTransfer:
         return self._point_to_point.receive(tensors[0], -1, tag)
 
     # ------------------------------------------------------------------------------------- decisions

@@ -26,13 +26,13 @@ from accel_cpu.ccl import library as oneccl
 from accel_cpu.errors import OneCCLFailed, StoreTampered
 from accel_cpu.exchange import MOST_BYTES, Exchange
 from accel_cpu.shm import library, rendezvous
-from accel_cpu.shm.rendezvous import Facts
+from accel_cpu.shm.rendezvous import RankFacts
 from shared.children import as_user
 
 NONCE = b"\0\1" * 16
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
-FACTS = Facts(1, "", "a", 1, 0, (0, 1), 5, b"n" * library.NONCE)
+FACTS = RankFacts(1, "", "a", 1, 0, (0, 1), 5, b"n" * library.NONCE)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_constructing_the_accelerator_registers_the_backend() -> None:
 
 
 def test_facts_come_back_as_they_were() -> None:
-    assert Facts.from_text(FACTS.to_text()) == FACTS
-    longest = Facts(1, cpus=tuple(range(8192)), problem="x" * 2000).to_text()
+    assert RankFacts.from_text(FACTS.to_text()) == FACTS
+    longest = RankFacts(1, cpus=tuple(range(8192)), problem="x" * 2000).to_text()
     assert len(longest) < MOST_BYTES
-    assert len(Facts.from_text(longest).cpus) == 8192
+    assert len(RankFacts.from_text(longest).cpus) == 8192
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_facts_come_back_as_they_were() -> None:
 )  # fmt: skip
 def test_facts_that_no_rank_can_have_written_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Facts.from_text(json.dumps({**json.loads(FACTS.to_text()), **change}))
+        RankFacts.from_text(json.dumps({**json.loads(FACTS.to_text()), **change}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", "[" * 100_000, "NaN", "1" * 100_000], ids=len)
 def test_what_is_no_facts_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Facts.from_text(text)
+        RankFacts.from_text(text)
 
 
 def test_a_rank_that_sends_nonsense_costs_shared_memory_and_no_more() -> None:

@@ -8,7 +8,7 @@ import ast
 from enum import Enum
 
 from accel_port.expressions import is_constant, words
-from accel_port.syntax import Binding, Module
+from accel_port.syntax import Bound, Module
 
 
 class Kind(Enum):
@@ -134,7 +134,7 @@ class Kinds:
         ]
         return _one({self._of_binding(binding) for binding in bindings})
 
-    def _of_binding(self, binding: Binding) -> Kind:
+    def _of_binding(self, binding: Bound) -> Kind:
         if binding.kind == "assign":
             if isinstance(binding.node, ast.AnnAssign) and (
                 kind := self._of_annotation(binding.node.annotation)

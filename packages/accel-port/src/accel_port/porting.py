@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from accel_port.expressions import words
 from accel_port.rules import BY_NODE
-from accel_port.rules.base import ANY, Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
+from accel_port.rules.base import ANY, Context, Edit, Finding, Level, ProjectFacts, Rule, Unstable, applied
 from accel_port.syntax import Module
-from accel_port.targets import Target
+from accel_port.targets import PortTarget
 
 #: Files without one of these words are not parsed: no rule finds anything in them.
 RELEVANT = re.compile(
@@ -31,9 +31,9 @@ class Ported:
     edits: tuple[Edit, ...] = ()
 
 
-def port(text: str, target: str = "deepspeed", facts: Facts | None = None, folder: str = "") -> Ported:
+def port(text: str, target: str = "deepspeed", facts: ProjectFacts | None = None, folder: str = "") -> Ported:
     """Port a module. Raises `SyntaxError`, `ValueError` for a text that is no Python, and `Unstable`."""
-    facts = facts or Facts(Facts.of(text))
+    facts = facts or ProjectFacts(ProjectFacts.of(text))
     ported = _once(text, target, facts, folder)
     if ported.text != text:
         try:
@@ -45,7 +45,7 @@ def port(text: str, target: str = "deepspeed", facts: Facts | None = None, folde
     return ported
 
 
-def _once(text: str, target_name: str, facts: Facts, folder: str) -> Ported:
+def _once(text: str, target_name: str, facts: ProjectFacts, folder: str) -> Ported:
     if not RELEVANT.search(text):
         return Ported(text, ())
     module = Module(text)
@@ -97,7 +97,7 @@ class _Names:
         taken = any("get_accelerator" in scope.uses for scope in module.scopes.values())
         free = "_get_accelerator" if "get_accelerator" in top or taken else "get_accelerator"
         self.has_torch = torch is not None
-        self.target = Target.of(target, torch or "torch", known or free)
+        self.target = PortTarget.of(target, torch or "torch", known or free)
         self._lines = {
             "torch": "" if torch else "import torch",
             "accel_core": "" if imported.get("accel_core") == "accel_core" else "import accel_core",

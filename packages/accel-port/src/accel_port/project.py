@@ -17,8 +17,8 @@ from pathlib import Path
 from accel_port.files import Text
 from accel_port.notebook import Notebook
 from accel_port.porting import port
-from accel_port.rules.base import Facts, Finding, Unstable
-from accel_port.syntax import Lines
+from accel_port.rules.base import Finding, ProjectFacts, Unstable
+from accel_port.syntax import SourceLines
 
 _IMPORT = re.compile(
     r"^[ \t]*from[ \t]+(?P<module>[.\w]+)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|(?:\\\r?\n|[^\r\n;])*)",
@@ -28,7 +28,7 @@ _PARALLEL_FROM = 40  # files; below, starting processes costs more
 
 
 @dataclass(frozen=True)
-class Row:
+class FindingRow:
     """One finding with its place: the line (from 1) and column of the file's text, in a notebook of its code."""
 
     path: str
@@ -47,7 +47,7 @@ class FileResult:
     path: Path
     before: bytes = b""
     after: bytes = b""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[FindingRow, ...] = ()
     failure: str = ""
     lines: int = 0
 
@@ -98,10 +98,10 @@ def _mapped(work: Callable[[Path], FileResult], files: list[Path], jobs: int) ->
         yield from pool.map(work, files, chunksize=8)
 
 
-def _facts(files: list[Path]) -> Facts:
+def _facts(files: list[Path]) -> ProjectFacts:
     texts = dict(_texts(files))
-    own_names = frozenset().union(*(Facts.of(text, str(file.parent)) for file, text in texts.items()))
-    return Facts(own_names, shared=_shared(texts))
+    own_names = frozenset().union(*(ProjectFacts.of(text, str(file.parent)) for file, text in texts.items()))
+    return ProjectFacts(own_names, shared=_shared(texts))
 
 
 def _texts(files: list[Path]) -> Iterator[tuple[Path, str]]:
@@ -151,7 +151,7 @@ def _imports(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         yield match["module"], [(part[0], part[-1]) for part in parts if part]
 
 
-def port_file(path: Path, target: str, facts: Facts) -> FileResult:
+def port_file(path: Path, target: str, facts: ProjectFacts) -> FileResult:
     """Port one file; what cannot be read, parsed or ported safely is a failure and stays as it is."""
     try:
         data = path.read_bytes()
@@ -170,7 +170,7 @@ def port_file(path: Path, target: str, facts: Facts) -> FileResult:
         return FileResult(path, data, data, failure=f"it is left, by a fault of accel-port: {error}")
 
 
-def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
+def _ported(path: Path, data: bytes, target: str, facts: ProjectFacts) -> FileResult:
     if path.suffix == ".ipynb":
         file = Text.decode(data, python=False)
         notebook = Notebook(file.text)
@@ -190,8 +190,8 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
     )
 
 
-def _rows(path: Path, source: str, findings: Iterable[Finding]) -> Iterator[Row]:
-    lines = Lines(source)
+def _rows(path: Path, source: str, findings: Iterable[Finding]) -> Iterator[FindingRow]:
+    lines = SourceLines(source)
     for finding in findings:
         code = " ".join(source[finding.start : finding.end].split())
-        yield Row(str(path), *lines.place(finding.start), *lines.place(finding.end), code, finding)
+        yield FindingRow(str(path), *lines.place(finding.start), *lines.place(finding.end), code, finding)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from accel_port.__about__ import __version__
 from accel_port.errors import PortError
 from accel_port.porting import ImportRule
-from accel_port.project import FileResult, Row
+from accel_port.project import FileResult, FindingRow
 from accel_port.rules import RULES
 from accel_port.rules.base import Level
 
@@ -32,7 +32,7 @@ def link(rule: str) -> str:
     return f"{DOCUMENTATION}#{rule}"
 
 
-def rows_of(results: Iterable[FileResult]) -> list[Row]:
+def rows_of(results: Iterable[FileResult]) -> list[FindingRow]:
     """Return every finding."""
     return [row for result in results for row in result.rows]
 
@@ -67,7 +67,7 @@ def totals(results: list[FileResult]) -> str:
     return text + (f", {failed} files not ported." if failed else ".")
 
 
-def _lines(row: Row) -> str:
+def _lines(row: FindingRow) -> str:
     finding = row.finding
     code = row.code if len(row.code) <= 80 else row.code[:77] + "..."
     text = f"  {row.path}:{row.line}:{row.column}: {code}\n      {finding.message} [{finding.rule}]"
@@ -98,7 +98,7 @@ def as_json(results: list[FileResult]) -> str:
     )
 
 
-def _as_dict(row: Row) -> dict[str, Any]:
+def _as_dict(row: FindingRow) -> dict[str, Any]:
     finding, place = row.finding, ("line", "column", "end_line", "end_column", "code")
     return {
         "rule": finding.rule,
@@ -156,7 +156,7 @@ def as_sarif(results: list[FileResult]) -> str:
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _location(row: Row) -> dict[str, Any]:
+def _location(row: FindingRow) -> dict[str, Any]:
     start = {"startLine": row.line, "startColumn": row.column}
     region = start | {"endLine": row.end_line, "endColumn": row.end_column}
     return {"artifactLocation": {"uri": quote(Path(row.path).as_posix())}, "region": region}
@@ -189,7 +189,7 @@ def write_baseline(path: Path, results: list[FileResult]) -> None:
     )
 
 
-def without_baseline(path: Path, results: list[FileResult]) -> list[Row]:
+def without_baseline(path: Path, results: list[FileResult]) -> list[FindingRow]:
     """Return the findings that a baseline does not have. Raises `PortError`."""
     try:
         findings = json.loads(path.read_text(encoding="utf-8"))["findings"]

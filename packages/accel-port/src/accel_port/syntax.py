@@ -23,7 +23,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, *_CO
 
 
 @dataclass(frozen=True)
-class Binding:
+class Bound:
     """One place that gives a name its value.
 
     `kind` is import, assign, param, def, for or other. `value` is what it is assigned from (of a parameter, its
@@ -42,7 +42,7 @@ class Scope:
 
     node: ast.AST
     parent: Scope | None
-    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    bindings: dict[str, list[Bound]] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)  # declared global or nonlocal
     uses: dict[str, list[ast.Name]] = field(default_factory=dict)  # of the names that are bound here
 
@@ -57,7 +57,7 @@ class Scope:
         return None
 
 
-class Lines:
+class SourceLines:
     """The lines of a text. They have Python's own ends; str.splitlines() knows more, form feeds among them."""
 
     def __init__(self, text: str) -> None:
@@ -94,7 +94,7 @@ class Lines:
         return match[0] if match else "\n"
 
 
-class Module(Lines):
+class Module(SourceLines):
     """A module's syntax tree with parents, scopes and exact positions. Raises `SyntaxError`, `ValueError`."""
 
     def __init__(self, text: str) -> None:
@@ -182,12 +182,12 @@ class Module(Lines):
 
     # Names
 
-    def bindings(self, name: ast.Name) -> list[Binding]:
+    def bindings(self, name: ast.Name) -> list[Bound]:
         """Return every place that binds a name, in the scope that it is read from; empty for builtins."""
         owner = self.scopes[name].owner(name.id)
         return owner.bindings[name.id] if owner else []
 
-    def reaching(self, name: ast.Name) -> list[Binding]:
+    def reaching(self, name: ast.Name) -> list[Bound]:
         """Return the places that a name may have its value from: the last one before it, if it cannot be passed by."""
         bindings = self.bindings(name)
         if len(bindings) < 2 or self.scopes[name].bindings.get(name.id) is not bindings:
@@ -267,13 +267,13 @@ class Module(Lines):
 
     def _bind_parameters(self, args: ast.arguments, scope: Scope) -> None:
         for arg, default in parameters(args):
-            scope.bindings.setdefault(arg.arg, []).append(Binding("param", arg, default))
+            scope.bindings.setdefault(arg.arg, []).append(Bound("param", arg, default))
         for extra in (args.vararg, args.kwarg):
             if extra is not None:
-                scope.bindings.setdefault(extra.arg, []).append(Binding("other", extra))
+                scope.bindings.setdefault(extra.arg, []).append(Bound("other", extra))
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:
-        def add(name: str, binding: Binding) -> None:
+        def add(name: str, binding: Bound) -> None:
             scope.bindings.setdefault(name, []).append(binding)
 
         match node:
@@ -281,36 +281,36 @@ class Module(Lines):
                 for alias in node.names:
                     top = alias.name.partition(".")[0]
                     full = alias.name if alias.asname else top
-                    add(alias.asname or top, Binding("import", node, None, full))
+                    add(alias.asname or top, Bound("import", node, None, full))
             case ast.ImportFrom():
                 for alias in node.names:
                     if alias.name == "*":
                         self.stars.add(node.module or "")
                     else:
                         full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
-                        add(alias.asname or alias.name, Binding("import", node, None, full))
+                        add(alias.asname or alias.name, Bound("import", node, None, full))
             case ast.Assign():
                 for target in node.targets:
                     self._bind_target(target, node.value, node, scope)
             case ast.AnnAssign(target=ast.Name(id=name)):
-                add(name, Binding("assign", node, node.value))
+                add(name, Bound("assign", node, node.value))
             case ast.NamedExpr(target=ast.Name(id=name)):
                 while isinstance(scope.node, _COMPREHENSIONS) and scope.parent is not None:
                     scope = scope.parent
-                add(name, Binding("assign", node, node.value))
+                add(name, Bound("assign", node, node.value))
             case ast.For() | ast.AsyncFor() | ast.comprehension():
                 for name in _names_in(node.target):
-                    add(name, Binding("for", node, node.iter if isinstance(node.target, ast.Name) else None))
+                    add(name, Bound("for", node, node.iter if isinstance(node.target, ast.Name) else None))
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                add(node.name, Binding("def", node))
+                add(node.name, Bound("def", node))
             case ast.Global() | ast.Nonlocal():
                 scope.elsewhere.update(node.names)
                 if isinstance(node, ast.Global):
                     for name in node.names:
-                        self.module_scope.bindings.setdefault(name, []).append(Binding("other", node))
+                        self.module_scope.bindings.setdefault(name, []).append(Bound("other", node))
             case ast.withitem(optional_vars=ast.expr() as target):
                 for name in _names_in(target):
-                    add(name, Binding("other", node, node.context_expr))
+                    add(name, Bound("other", node, node.context_expr))
             case (
                 ast.AugAssign(target=ast.Name(id=name))
                 | ast.ExceptHandler(name=str(name))
@@ -318,14 +318,14 @@ class Module(Lines):
                 | ast.MatchStar(name=str(name))
                 | ast.MatchMapping(rest=str(name))
             ):
-                add(name, Binding("other", node))
+                add(name, Bound("other", node))
             case ast.Delete(targets=targets):
                 for name in (name for target in targets for name in _names_in(target)):
-                    add(name, Binding("other", node))
+                    add(name, Bound("other", node))
 
     def _bind_target(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope) -> None:
         if isinstance(target, ast.Name):
-            scope.bindings.setdefault(target.id, []).append(Binding("assign", node, value))
+            scope.bindings.setdefault(target.id, []).append(Bound("assign", node, value))
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
             paired = len(values) == len(target.elts)
@@ -334,7 +334,7 @@ class Module(Lines):
                     self._bind_target(item, values[at], node, scope)
                 else:
                     for name in _names_in(item):
-                        scope.bindings.setdefault(name, []).append(Binding("other", node))
+                        scope.bindings.setdefault(name, []).append(Bound("other", node))
 
 
 def _names_in(target: ast.AST) -> list[str]:

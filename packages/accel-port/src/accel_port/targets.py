@@ -50,7 +50,7 @@ RAISE_WITHOUT_DEVICE = words(
 
 
 @dataclass(frozen=True)
-class Target:
+class PortTarget:
     """One interface, as texts. `torch` and `accelerator` are what the module to be ported calls them."""
 
     torch: str
@@ -66,13 +66,13 @@ class Target:
     is_torch: bool
 
     @staticmethod
-    def of(name: str, torch: str, get_accelerator: str) -> Target:
+    def of(name: str, torch: str, get_accelerator: str) -> PortTarget:
         """Return the target deepspeed, accel or torch."""
         own = f"{get_accelerator}()"
         if name != "torch":
             package = {"deepspeed": "deepspeed.accelerator", "accel": "accel_core"}[name]
             renamed = "" if get_accelerator == "get_accelerator" else f" as {get_accelerator}"
-            return Target(
+            return PortTarget(
                 torch,
                 own,
                 import_line=f"from {package} import get_accelerator{renamed}",
@@ -87,7 +87,7 @@ class Target:
             )
         module = f"{torch}.accelerator"
         device, has_device = f"{module}.current_accelerator().type", f"{module}.is_available()"
-        return Target(
+        return PortTarget(
             torch,
             own,
             import_line="",
@@ -113,7 +113,7 @@ class Target:
         return f"{self.torch}.get_device_module().{name}" if module else None
 
     @property
-    def anywhere(self) -> Target:
+    def anywhere(self) -> PortTarget:
         """The target with devices that may be made without one, as "cuda" may: torch.accelerator has no name there."""
         texts = {name: getattr(self, name) for name in ("device", "index", "communication_backend")}
         texts = {name: text.replace(self.device, self.device_or_cpu) for name, text in texts.items()}

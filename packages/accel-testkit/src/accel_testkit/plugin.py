@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties.append((results.PROPERTY, results.describe(item)))
         item.user_properties.append((results.ABOUT, causes.about(item).plain()))
     if not hasattr(config, "workerinput"):
-        recorder = results.Recorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
+        recorder = results.RunRecorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
         config.pluginmanager.register(recorder, "accel-results")
 
 

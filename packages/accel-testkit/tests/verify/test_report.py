@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from accel_testkit.verify import page
-from accel_testkit.verify.report import InvalidReport, Privacy, Report, Row, differences, read
+from accel_testkit.verify.report import InvalidReport, Privacy, Report, StepRow, differences, read
 
 
-def report(*rows: Row, **changed: Any) -> Report:
+def report(*rows: StepRow, **changed: Any) -> Report:
     plain = {
         "accelerator": "npu", "mode": "quick", "simulated": "", "made": "2026-01-02T03:04:05+00:00",
         "versions": {"python": "3.11.7", "torch": "2.13.0", "accel-core": "0.1.0"},
@@ -24,11 +24,11 @@ def report(*rows: Row, **changed: Any) -> Report:
     return Report(**{**plain, "rows": list(rows), **changed})
 
 
-FAILED = Row(
+FAILED = StepRow(
     "device", "conformance on a device", "failed", 12.5, "3 passed, 1 failed",
     "start with the first", [{"name": "memory.figures", "reason": "expected 1\nfound 2"}],
 )  # fmt: skip
-SPEED = Row(
+SPEED = StepRow(
     "speed", "speed", "passed", 3.0, "1 measurements",
     table=[{"what": "copy", "size": "64 MiB", "value": 10.0, "unit": "GB/s", "beside": "torch", "ratio": 2.0}],
 )  # fmt: skip
@@ -105,7 +105,7 @@ def test_what_is_no_file_is_not_read_as_a_report(path: str, why: str) -> None:
 
 def test_measurements_without_a_name_and_lone_surrogates_are_compared_and_shown(tmp_path: Path) -> None:
     tables = [[{"value": value, "unit": "\ud800"}] for value in (1.0, 2.0)]
-    old, new = (report(Row("speed", "\ud800", "passed", table=table)) for table in tables)
+    old, new = (report(StepRow("speed", "\ud800", "passed", table=table)) for table in tables)
     assert len(list(differences(old, new))) == 1
     old.write(tmp_path / "report.json")
     read(tmp_path / "report.json").text().encode()
@@ -127,7 +127,7 @@ class Tags(HTMLParser):
 
 def test_the_page_runs_nothing_and_loads_nothing_whatever_the_report_says() -> None:
     attack = "</pre></svg><script>alert(1)</script><img src=http://x.example onerror=alert(1)>'\""
-    row = Row(
+    row = StepRow(
         "x", attack, "failed", 1.0, attack, attack, [{"name": attack, "reason": attack}],
         [{"what": attack, "size": attack, "value": 1.0, attack: attack, "beside": attack, "ratio": 1.0}],
     )  # fmt: skip
@@ -142,7 +142,7 @@ def test_the_page_runs_nothing_and_loads_nothing_whatever_the_report_says() -> N
 def test_the_summary_sends_no_control_characters_to_the_terminal() -> None:
     attack = "a\x1b[2J\x1b]0;title\x07\r\n\u202eb\n" * 30
     failures = [{"name": attack, "reason": attack}]
-    row = Row("x", attack, "failed", found=attack, advice=attack, failures=failures)
+    row = StepRow("x", attack, "failed", found=attack, advice=attack, failures=failures)
     text = report(row, accelerator=attack, made=attack).text()
     assert all(character.isprintable() for line in text.split("\n") for character in line)
     assert len(text.splitlines()) <= 20
@@ -156,14 +156,14 @@ def test_the_first_failure_stands_before_the_tables() -> None:
 
 def test_a_page_of_thousands_of_failures_shows_the_first_and_the_count() -> None:
     many = [{"name": f"check {n}", "reason": "x"} for n in range(3000)]
-    html = page.html(report(Row("device", "suite", "failed", failures=many)))
+    html = page.html(report(StepRow("device", "suite", "failed", failures=many)))
     assert "and 2800 more" in html
     assert "check 2999" not in html
 
 
 def test_two_reports_differ_in_versions_states_checks_and_speed() -> None:
-    slow = Row("speed", "speed", "passed", table=[{**SPEED.table[0], "value": 5.0}])
-    works = Row("device", "conformance on a device", "passed")
+    slow = StepRow("speed", "speed", "passed", table=[{**SPEED.table[0], "value": 5.0}])
+    works = StepRow("device", "conformance on a device", "passed")
     now = report(works, SPEED, versions={"python": "3.11.7", "torch": "2.14.0"})
     assert list(differences(report(FAILED, slow), now)) == [
         "accel-core: 0.1.0 -> absent",
@@ -189,7 +189,7 @@ def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: 
         f"12345678-90ab-cdef-1234-567890abcdef, a.lovelace@mail.example, {tmp_path}/steps, 127.0.0.1 torch 2.13.0"
     )
     failures = [{"name": "n", "reason": text}]
-    row = Row("x", "x", "failed", found=text, failures=failures, table=[{"fact": text}])
+    row = StepRow("x", "x", "failed", found=text, failures=failures, table=[{"fact": text}])
     shown = json.dumps(asdict(Privacy(tmp_path).row(row)))
     for secret in ("lovelace", "node17", "10.20.30.40", "567890abcdef", "mail.example", str(tmp_path)):
         assert secret not in shown

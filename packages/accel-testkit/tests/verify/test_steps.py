@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accel_testkit.verify import steps
-from accel_testkit.verify.report import Row
+from accel_testkit.verify.report import StepRow
 from accel_testkit.verify.steps import STEPS, Step
 
 #: A guard for steps that end by themselves.
@@ -35,7 +35,7 @@ def step(name: str, program: str) -> Step:
     return replace(_BY_NAME[name], command=lambda key, mode, folder: (sys.executable, "-c", code))
 
 
-def run(name: str, program: str, folder: Path, limit: float = _LIMIT) -> Row:
+def run(name: str, program: str, folder: Path, limit: float = _LIMIT) -> StepRow:
     return step(name, program).run("cpu", "quick", folder, limit, lambda far: None)
 
 

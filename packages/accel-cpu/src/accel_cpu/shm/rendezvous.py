@@ -3,8 +3,8 @@
 """How the ranks of a process group find out whether they can share memory, and come to share it.
 
 They exchange facts through torch's store. Every rank draws the same conclusion from the same facts, so that either
-all of them use shared memory or none does. `Facts` is the only place where what another rank wrote is read: whoever
-has a `Facts` has values of the right types, in range.
+all of them use shared memory or none does. `RankFacts` is the only place where what another rank wrote is read: whoever
+has a `RankFacts` has values of the right types, in range.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_CPUS, _LONGEST = 8192, 1000
 
 
 @dataclass(frozen=True)
-class Facts:
+class RankFacts:
     """problem: why this process cannot share memory; empty: it can. fd, nonce: of the segment, which rank 0 has."""
 
     pid: int
@@ -64,7 +64,7 @@ class Facts:
         return json.dumps({**values, "nonce": self.nonce.hex(), "problem": self.problem[:_LONGEST]})
 
     @classmethod
-    def from_text(cls, text: str) -> Facts:
+    def from_text(cls, text: str) -> RankFacts:
         """Return the facts of another rank; raises ValueError for anything that `to_text` cannot have written."""
         try:
             given = json.loads(text)
@@ -140,12 +140,12 @@ def leave(group: Any) -> None:
     group.close()
 
 
-def _facts(segment: tuple[int, bytes] | None) -> Facts:
+def _facts(segment: tuple[int, bytes] | None) -> RankFacts:
     """Return what the others have to know of this process."""
     fd, nonce = segment or (-1, bytes(library.NONCE))
     try:
         library.load()
-        return Facts(
+        return RankFacts(
             pid=os.getpid(),
             problem=f"no shared memory: {os.strerror(-fd)}" if segment and fd < 0 else "",
             host=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -157,7 +157,7 @@ def _facts(segment: tuple[int, bytes] | None) -> Facts:
         )
     except Exception as error:
         # Whatever the machine lacks: gloo does without.
-        return Facts(os.getpid(), in_short(error) or type(error).__name__)
+        return RankFacts(os.getpid(), in_short(error) or type(error).__name__)
 
 
 def _create(ranks: int, size: int) -> tuple[int, bytes]:
@@ -171,18 +171,18 @@ def _create(ranks: int, size: int) -> tuple[int, bytes]:
         return -1, nonce  # said by _facts
 
 
-def _read(texts: Sequence[str]) -> tuple[list[Facts], str]:
+def _read(texts: Sequence[str]) -> tuple[list[RankFacts], str]:
     """Return the facts of all ranks, and why some cannot be read; empty if all can."""
     facts = []
     for rank, text in enumerate(texts):
         try:
-            facts.append(Facts.from_text(text))
+            facts.append(RankFacts.from_text(text))
         except ValueError as error:
             return [], f"rank {rank} wrote what cannot be read: {shown(str(error))}"
     return facts, ""
 
 
-def _obstacle(facts: Sequence[Facts]) -> str:
+def _obstacle(facts: Sequence[RankFacts]) -> str:
     """Return why these ranks cannot share memory; empty if they can try."""
     for rank, fact in enumerate(facts):
         if fact.problem:
@@ -201,7 +201,7 @@ def _obstacle(facts: Sequence[Facts]) -> str:
     return ""
 
 
-def _hosts(facts: Sequence[Facts]) -> list[list[int]]:
+def _hosts(facts: Sequence[RankFacts]) -> list[list[int]]:
     """Return the ranks of each host; a container is a host of its own."""
     hosts: dict[tuple[str, int], list[int]] = {}
     for rank, fact in enumerate(facts):
@@ -209,7 +209,7 @@ def _hosts(facts: Sequence[Facts]) -> list[list[int]]:
     return list(hosts.values())
 
 
-def _join(facts: Sequence[Facts], rank: int, segment: tuple[int, bytes] | None) -> tuple[Any, str]:
+def _join(facts: Sequence[RankFacts], rank: int, segment: tuple[int, bytes] | None) -> tuple[Any, str]:
     """Return this rank's group, or why it has none."""
     pids = tuple(fact.pid for fact in facts)
     cpus = {cpu for fact in facts for cpu in fact.cpus}

@@ -22,7 +22,7 @@ from accel_ops.kernel_builders import KernelSource, SelfCheck, packed_arguments
 Architecture = tuple[int, int] | str
 
 
-class LoadedKernels:
+class CudaKernels:
     """The kernels of one image.
 
     architecture: of the devices that it is used for.
@@ -70,7 +70,7 @@ class LoadedKernels:
         return self._kernels[key]
 
 
-def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
+def load(trial: SelfCheck) -> tuple[CudaKernels, str]:
     """Return the kernels for the current device, and their name (`image sm_90`); tried once a process and device.
 
     trial: starts some of them. Raises `KernelsUnusable` with the reasons of all implementations.
@@ -81,7 +81,7 @@ def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
 
 
 @MemoizedLoader
-def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
+def tried(trial: SelfCheck, device: int) -> tuple[CudaKernels, str]:
     """Return the kernels for a device, which is the current one, and their name. Raises `KernelsUnusable`."""
     try:
         architecture = _architecture(device)
@@ -95,7 +95,7 @@ def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
         except (KernelsUnusable, RuntimeError) as error:
             reasons.append(in_short(error))
             continue
-        kernels = LoadedKernels(driver, image, architecture)
+        kernels = CudaKernels(driver, image, architecture)
         reason = self_checks.unsupported_reason(
             f"{trial.__module__} ({route} {name})", there, partial(trial, kernels.launch, there)
         )

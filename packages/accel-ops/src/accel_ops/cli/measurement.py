@@ -205,7 +205,7 @@ _BAR = 24
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurementPlan:
     """What is to be measured."""
 
     path: Path
@@ -217,7 +217,7 @@ class Plan:
     repeat: int
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Plan:
+    def of(cls, args: argparse.Namespace) -> MeasurementPlan:
         """Return the plan of a command line."""
         return cls(
             args.path,
@@ -231,7 +231,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Row:
+class Rate:
     """One line of the table. block and depth are 0 for plain system calls."""
 
     name: str
@@ -245,7 +245,7 @@ class Row:
         return f"{self.name:28} {_short(self.block):>6} {self.depth or '':>6}"
 
 
-def measured(plan: Plan, as_json: bool, plot: Path | None) -> str:
+def measured(plan: MeasurementPlan, as_json: bool, plot: Path | None) -> str:
     """Measure, and return the table or JSON. Raises UnsuitableFolder, OSError."""
     check_folder(plan.path, plan.size)
     if plot is not None:
@@ -258,7 +258,7 @@ def measured(plan: Plan, as_json: bool, plot: Path | None) -> str:
     return _json(plan, rows) if as_json else _table(plan, rows)
 
 
-def _rows(plan: Plan, measurement: Measurement, progress: Progress) -> list[Row]:
+def _rows(plan: MeasurementPlan, measurement: Measurement, progress: Progress) -> list[Rate]:
     kinds: list[tuple[str, int, int, Callable[[], Rates]]] = [
         ("buffered, 1 thread, fsync", 0, 0, measurement.buffered),
         ("raw direct, 8 threads", 1 << 20, 0, measurement.raw),
@@ -274,15 +274,15 @@ def _rows(plan: Plan, measurement: Measurement, progress: Progress) -> list[Row]
         )
         rates = work()
         best[number] = rates.better(best.get(number, rates))
-    return [Row(name, block, depth, best[number]) for number, (name, block, depth, _) in enumerate(kinds)]
+    return [Rate(name, block, depth, best[number]) for number, (name, block, depth, _) in enumerate(kinds)]
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: MeasurementPlan) -> str:
     kind = file_system(plan.path) or "unknown file system"
     return f"{plan.path} ({kind}), {plan.size >> 20} MiB, best of {plan.repeat}, GB/s"
 
 
-def _table(plan: Plan, rows: list[Row]) -> str:
+def _table(plan: MeasurementPlan, rows: list[Rate]) -> str:
     fastest = max(max(row.rates) for row in rows)
     lines = [_title(plan), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
     for row in rows:
@@ -291,7 +291,7 @@ def _table(plan: Plan, rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _json(plan: Plan, rows: list[Row]) -> str:
+def _json(plan: MeasurementPlan, rows: list[Rate]) -> str:
     made: dict[str, Any] = {
         "path": str(plan.path),
         "file_system": file_system(plan.path),
@@ -307,7 +307,7 @@ def _json(plan: Plan, rows: list[Row]) -> str:
     return json.dumps(made, indent=2) + "\n"
 
 
-def _svg(rows: list[Row], title: str) -> str:
+def _svg(rows: list[Rate], title: str) -> str:
     fastest = max(max(row.rates) for row in rows)
     body = [f'<text x="10" y="22">{escape(title)}; dark: overwrite, light: read</text>']
     for number, row in enumerate(rows):

@@ -38,7 +38,7 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
-class Request:
+class AioRequest:
     """A transfer between memory at an address and an open file. The caller keeps both until it has ended."""
 
     fd: int
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Result:
+class AioResult:
     """How a request ended: `done` bytes from its first on were transferred; `error` is 0 or a value of errno."""
 
     done: int
@@ -86,14 +86,14 @@ class NativeEngine:
         if error := functions.accel_io_open(byref(given), byref(self._engine)):
             raise OSError(error, os.strerror(error))
 
-    def submit(self, request: Request) -> int:
+    def submit(self, request: AioRequest) -> int:
         """Start a request; returns its number. Raises OSError where it cannot be started."""
         number: int = self._functions.accel_io_submit(self._engine, byref(_as_structure(request)))
         if number < 0:
             raise OSError(-number, os.strerror(-number))
         return number
 
-    def wait(self, number: int, timeout: int) -> Result | None:
+    def wait(self, number: int, timeout: int) -> AioResult | None:
         """Wait for the end of a request; None: it has not ended. Raises OSError (ESRCH) for an unknown one."""
         result = binding.IoResult()
         error = self._functions.accel_io_wait(self._engine, number, timeout, byref(result))
@@ -101,7 +101,7 @@ class NativeEngine:
             return None
         if error:
             raise OSError(error, f"request {number} is unknown")
-        return Result(result.done, result.error, result.error_offset)
+        return AioResult(result.done, result.error, result.error_offset)
 
     def forget(self, number: int) -> None:
         """Delete what is known of a request that has ended."""
@@ -148,7 +148,7 @@ def inspect(fd: int) -> tuple[int, int, int]:
     return file.mode, file.memory_alignment, file.offset_alignment
 
 
-def _as_structure(request: Request) -> binding.IoRequest:
+def _as_structure(request: AioRequest) -> binding.IoRequest:
     flags = binding.IO_DIRECT if request.direct else 0
     if request.write:
         flags |= binding.IO_WRITE | binding.IO_RESERVE
@@ -170,8 +170,8 @@ _END_OF_FILE = getattr(errno, "ENODATA", errno.EIO)
 
 
 @dataclass
-class _Job:
-    request: Request
+class _QueuedTransfer:
+    request: AioRequest
     next: int = 0
     moved: int = 0
     blocks: int = 0
@@ -188,10 +188,10 @@ class _Job:
         if not self.error or at < self.error_at:
             self.error, self.error_at = error, at
 
-    def result(self) -> Result:
+    def result(self) -> AioResult:
         if self.error:
-            return Result(self.error_at, self.error, self.request.offset + self.error_at)
-        return Result(self.request.size, 0, -1)
+            return AioResult(self.error_at, self.error, self.request.offset + self.error_at)
+        return AioResult(self.request.size, 0, -1)
 
 
 class PythonEngine:
@@ -204,17 +204,17 @@ class PythonEngine:
         self._block_size = max(4096, options.block_size)
         self._most = max(1, min(_MOST_THREADS, options.depth * options.workers))
         self._changed = threading.Condition()
-        self._jobs: dict[int, _Job] = {}
-        self._queue: deque[_Job] = deque()
+        self._jobs: dict[int, _QueuedTransfer] = {}
+        self._queue: deque[_QueuedTransfer] = deque()
         self._threads: list[threading.Thread] = []
         self._numbers = self._in_flight = 0
         self._paused = self._stopping = False
 
-    def submit(self, request: Request) -> int:
+    def submit(self, request: AioRequest) -> int:
         """Start a request; see `NativeEngine`."""
         with self._changed:
             self._numbers += 1
-            job = self._jobs[self._numbers] = _Job(request)
+            job = self._jobs[self._numbers] = _QueuedTransfer(request)
             if not job.ended():
                 self._queue.append(job)
             blocks = self._in_flight + request.size // self._block_size + 1
@@ -224,7 +224,7 @@ class PythonEngine:
             self._changed.notify_all()
             return self._numbers
 
-    def wait(self, number: int, timeout: int) -> Result | None:
+    def wait(self, number: int, timeout: int) -> AioResult | None:
         """Wait for a request; see `NativeEngine`."""
         with self._changed:
             job = self._jobs.get(number)
@@ -295,7 +295,7 @@ class PythonEngine:
                 self._in_flight -= 1
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[_Job, int, int] | None:
+    def _take(self) -> tuple[_QueuedTransfer, int, int] | None:
         with self._changed:
             while True:
                 while self._queue and self._queue[0].exhausted():
@@ -313,17 +313,17 @@ class PythonEngine:
             return job, begin, job.next
 
 
-def run(request: Request, native: bool) -> Result:
+def run(request: AioRequest, native: bool) -> AioResult:
     """Carry out a request on the calling thread, without an engine."""
     if native:
         result = binding.IoResult()
         library.load().functions.accel_io_run(byref(_as_structure(request)), byref(result))
-        return Result(result.done, result.error, result.error_offset)
+        return AioResult(result.done, result.error, result.error_offset)
     moved, error = _transfer(request, 0, request.size)
-    return Result(moved, error, request.offset + moved if error else -1)
+    return AioResult(moved, error, request.offset + moved if error else -1)
 
 
-def _transfer(request: Request, begin: int, end: int) -> tuple[int, int]:
+def _transfer(request: AioRequest, begin: int, end: int) -> tuple[int, int]:
     """Transfer bytes of the request; returns how many, and 0 or an errno."""
     if begin == end:
         return 0, 0

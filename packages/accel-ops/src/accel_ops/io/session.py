@@ -32,7 +32,7 @@ import torch
 
 from accel_ops.errors import TransferFailed
 from accel_ops.io import engines, transfers
-from accel_ops.io.engines import Engine, EngineOptions, Request, Result, open_engine, uses_library
+from accel_ops.io.engines import AioRequest, AioResult, Engine, EngineOptions, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file
 from accel_ops.io.transfers import (
     Durability,
@@ -158,8 +158,8 @@ class Session:
             engine.abandon()
 
 
-def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> Request:
-    return Request(
+def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> AioRequest:
+    return AioRequest(
         file.fd,
         write,
         host.address,
@@ -385,7 +385,7 @@ class DeviceTransfer:
         return chunk
 
     def _cancellation(self) -> TransferFailed:
-        result = Result(self._done, errno.ECANCELED, self._offset + self._done)
+        result = AioResult(self._done, errno.ECANCELED, self._offset + self._done)
         return failed(self.file.name, self._write, self._size, self._offset, result)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from accel_ops.errors import InvalidTensors, TransferFailed
-from accel_ops.io.engines import Engine, Request, Result
+from accel_ops.io.engines import AioRequest, AioResult, Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
 from accel_ops.pinned_memory import MEMORY
 
@@ -111,7 +111,7 @@ _ADVICE = {
 }
 
 
-def failed(name: str, write: bool, size: int, offset: int, result: Result) -> TransferFailed:
+def failed(name: str, write: bool, size: int, offset: int, result: AioResult) -> TransferFailed:
     """Return the error of a request that ended with an errno."""
     verb, preposition = ("written", "to") if write else ("read", "from")
     reason = os.strerror(result.error)
@@ -253,14 +253,14 @@ class Transfer:
         engine: Engine | None,
         file: OpenFile,
         memory: HostMemory,
-        request: Request,
+        request: AioRequest,
         durability: Durability,
     ) -> None:
         self.file, self.memory, self.request = file, memory, request
         self._durability = durability
         self._engine = engine
         self._lock = threading.Lock()
-        self._result: Result | None = None
+        self._result: AioResult | None = None
         self._number = 0
         self._delivered = False
         self._lost = False
@@ -271,7 +271,7 @@ class Transfer:
             with _starting(self):
                 self._number = self._engine.submit(self.request)
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: AioResult) -> None:
         """Record the result of a request that was carried out without an engine."""
         self._result = result
 

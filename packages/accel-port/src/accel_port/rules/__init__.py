@@ -13,9 +13,9 @@ from accel_port.rules.base import Context, Found, Rule
 RULES: tuple[Rule, ...] = (
     devices.Ternary(), devices.MapLocation(), tensors.TypedTensor(),
     training.Autocast(), training.DataParallel(), training.StreamsAndGraphs(), training.Profiler(),
-    training.PinnedMemory(), comparisons.Comparison(), placement.CudaMethod(), comparisons.IsCuda(),
+    training.PinnedMemory(), comparisons.DeviceComparison(), placement.CudaMethod(), comparisons.IsCuda(),
     placement.IntegerDevice(), runtime.Availability(), runtime.CurrentDevice(), runtime.Seed(), runtime.DeviceCount(),
-    runtime.Properties(), runtime.DeviceContext(), devices.DeviceArgument(), training.Backend(),
+    runtime.DeviceProperties(), runtime.DeviceContext(), devices.DeviceArgument(), training.NcclBackend(),
     other.Environment(), other.ErrorText(), other.CudaOnly(), runtime.RuntimeFunction(),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from accel_port.expressions import PRIMARY, is_cuda_text, keyword, texts_in, words
 from accel_port.kinds import Kind, Kinds
 from accel_port.syntax import Module
-from accel_port.targets import Target
+from accel_port.targets import PortTarget
 
 
 class Level(str, Enum):
@@ -83,7 +83,7 @@ class OwnName:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProjectFacts:
     """What the scanned files say together: names that their classes define, and the modules that they are."""
 
     own_names: frozenset[OwnName] = frozenset()
@@ -172,7 +172,7 @@ _SCRIPTS = words("torch.jit.script torch.jit.script_method")
 class Context:
     """The module that is ported, for a target, and questions about it."""
 
-    def __init__(self, module: Module, target: Target, own_names: frozenset[str]) -> None:
+    def __init__(self, module: Module, target: PortTarget, own_names: frozenset[str]) -> None:
         self.module = module
         self.target = target
         self.own_names = own_names  # of cuda, is_cuda, pin_memory: methods of the program's classes

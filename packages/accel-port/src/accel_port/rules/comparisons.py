@@ -45,7 +45,7 @@ class IsCuda(Rule, name="is-cuda", levels=ANY):
         return context.finding(whole, context.around(node.value, before, after, whole), level)
 
 
-class Comparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPORTED)):
+class DeviceComparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPORTED)):
     """A device that was compared with CUDA is compared with the accelerator, or with the CPU."""
 
     def visit_Compare(self, node: ast.Compare, context: Context) -> Found:

@@ -309,7 +309,7 @@ class DeviceCount(Rule, name="device-count", levels=(Level.REWRITTEN, Level.REVI
         return False
 
 
-class Properties(Rule, name="properties"):
+class DeviceProperties(Rule, name="properties"):
     """Total and free memory, and generators, come from the accelerator's own functions."""
 
     def visit_Attribute(self, node: ast.expr, context: Context) -> Found:

@@ -193,7 +193,7 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
         return Edit(start, following, "")
 
 
-class Backend(Rule, name="nccl", levels=ANY):
+class NcclBackend(Rule, name="nccl", levels=ANY):
     """`"nccl"` becomes the accelerator's backend of collectives."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:

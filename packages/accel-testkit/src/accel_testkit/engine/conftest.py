@@ -18,7 +18,7 @@ from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
 from accel_testkit.suite import results
 from accel_testkit.suite.conftest import _admission, accelerator, launcher, skip_if_declared, target, traits
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 
 __all__ = ["_admission", "accelerator", "comparison", "launcher", "runs", "target", "traits"]
 
@@ -27,7 +27,7 @@ _OPS = {"fused": "FusedAdamBuilder", "host": "CPUAdamBuilder"}
 
 @pytest.fixture(scope="session")
 def runs(
-    launcher: Launcher, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    launcher: RankLauncher, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runs]:
     """What all ranks found; one set of processes trains every configuration that this session asks for."""
     parameters = [getattr(item, "callspec", None) for item in request.session.items]

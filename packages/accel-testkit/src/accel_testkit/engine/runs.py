@@ -18,7 +18,7 @@ from accel_testkit import stock_builds
 from accel_testkit.engine.configurations import Configuration
 from accel_testkit.engine.rank import Order
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.launch import LIMIT, Launcher
+from accel_testkit.suite.launch import LIMIT, RankLauncher
 
 Answers = list[dict[str, Any]]
 STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
@@ -64,7 +64,7 @@ class Runs:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: RankLauncher,
         chosen: Sequence[Configuration],
         checkpoints: Path,
         stock_answers: Path | None = None,

@@ -17,7 +17,7 @@ from accel_core.lost_devices import wrong_sum
 from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite import op_steps, results
 from accel_testkit.suite.expect import expect, fail
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.target import TARGET, Target, traits_of
 
 _DEVICES = {"host": 0, "device": 1, "multi": 2}
@@ -88,9 +88,9 @@ def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
 
 
 @pytest.fixture(scope="session")
-def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> RankLauncher:
     """A launcher of ranks."""
-    return Launcher(target, tmp_path_factory.mktemp("ranks"))
+    return RankLauncher(target, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture

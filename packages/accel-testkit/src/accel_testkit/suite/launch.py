@@ -25,7 +25,7 @@ _ORDER = "order.json"
 
 
 @dataclass
-class Launcher:
+class RankLauncher:
     """Starts processes that find the accelerator as this run's command line names it."""
 
     target: Target

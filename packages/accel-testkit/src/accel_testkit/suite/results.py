@@ -48,7 +48,7 @@ def describe(item: pytest.Item) -> dict[str, str]:
 
 
 @dataclass(eq=False)  # pytest keeps its plug-ins in sets
-class Recorder:
+class RunRecorder:
     """Records a run; the worst phase of a check is its outcome."""
 
     target: Target

@@ -13,7 +13,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import Holds, expect_equal
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.rank.collectives import OF_GLOO
 
 pytestmark = pytest.mark.tier("multi")
@@ -50,13 +50,13 @@ _LOOK = "look at the backend; declare a trait of that name where it has no such 
 
 
 @pytest.fixture(scope="module")
-def answers(launcher: Launcher) -> Answers:
+def answers(launcher: RankLauncher) -> Answers:
     """What each of two ranks found; see accel_testkit.suite.rank.collectives."""
     return launcher.run("collectives", ranks=2)
 
 
 @pytest.fixture(scope="module")
-def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: Launcher) -> Answers:
+def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: RankLauncher) -> Answers:
     """What two ranks found; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
     builders = ("CCLCommBuilder", "ShareMemCommBuilder")
     if all(ops.is_missing(accelerator.create_op_builder(name)) for name in builders):

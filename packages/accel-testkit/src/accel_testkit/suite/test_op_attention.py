@@ -40,7 +40,7 @@ _MODELS = {
 }
 
 
-class Engine:
+class CachedAttention:
     """Calls `softmax_context` as DeepSpeed does, and computes the same beside it."""
 
     def __init__(
@@ -114,7 +114,7 @@ def _difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
 def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype: torch.dtype) -> None:
     """A prompt, tokens after it, and another prompt, in two layers, give the attention that the definition gives."""
     needs.types(accelerator, dtype)
-    engine = Engine(accelerator, _MODELS[model], dtype)
+    engine = CachedAttention(accelerator, _MODELS[model], dtype)
     for tokens in (5, 1, 1, 1, 4, 1):
         for layer in (0, 1):
             engine.check(layer, tokens, f"{tokens} tokens in layer {layer}, {model}", prompt=tokens > 1)
@@ -122,21 +122,21 @@ def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype
 
 def test_tokens_go_on_from_one_token(accelerator: DeepSpeedAccelerator) -> None:
     """A prompt of one token is a prompt, and the cache grows from it."""
-    engine = Engine(accelerator, _MODELS["rotated halves"])
+    engine = CachedAttention(accelerator, _MODELS["rotated halves"])
     for prompt in (True, False, False, False, True, False):
         engine.check(0, 1, "one token, as a prompt or after one", prompt=prompt)
 
 
 def test_positions_are_exact_in_long_prompts(accelerator: DeepSpeedAccelerator) -> None:
     """Rotation by positions beyond 2048, the last integers of float16, is that of float32 at least."""
-    engine = Engine(accelerator, replace(_PLAIN, heads=1, groups=1, rotary=4))
+    engine = CachedAttention(accelerator, replace(_PLAIN, heads=1, groups=1, rotary=4))
     for tokens in (2051, 1):
         engine.check(0, tokens, f"{tokens} tokens at the end of a long prompt", 1, prompt=tokens > 1)
 
 
 def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
     """After `reset_cache()`, and after the workspace was released or allocated again, sequences restart."""
-    engine, holds = Engine(accelerator, _MODELS["rotated halves"]), Holds()
+    engine, holds = CachedAttention(accelerator, _MODELS["rotated halves"]), Holds()
     for name in ("reset_cache", "release_workspace", "reset_cache", "allocate_workspace"):
         for layer in (0, 1):
             engine.check(layer, 5, f"a prompt before {name}()", prompt=True)
@@ -156,7 +156,7 @@ def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
 
 def test_every_layer_has_a_cache(accelerator: DeepSpeedAccelerator) -> None:
     """Layers far apart, of a model with hundreds of them, keep their own sequences."""
-    engine = Engine(accelerator, _MODELS["causal"])
+    engine = CachedAttention(accelerator, _MODELS["causal"])
     layers = (0, 32, 64, 128, 255)
     for tokens in (5, 1):
         for layer in layers:
@@ -170,7 +170,7 @@ def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
     if accelerator.is_synchronized_device():
         pytest.skip("the figures are the host's, which keeps what was freed")
     model = replace(_PLAIN, heads=32, groups=32, width=128)
-    engine = Engine(accelerator, model)
+    engine = CachedAttention(accelerator, model)
     engine.error(0, 5, prompt=True)
     engine.op.release_workspace()
     engine.layers.clear()
@@ -188,7 +188,7 @@ def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
 
 def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:
     """`repeat_kv_cache(batch, n)` repeats each sequence n times in every layer, and tokens go on from there."""
-    engine = Engine(accelerator, _MODELS["grouped heads"])
+    engine = CachedAttention(accelerator, _MODELS["grouped heads"])
     for layer in (0, 1):
         engine.error(layer, 5, prompt=True)
     found = typed(engine.op, "repeat_kv_cache", torch.float32)(_BATCH, 3)
@@ -205,7 +205,7 @@ def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:
 
 def test_two_ops_share_no_cache(accelerator: DeepSpeedAccelerator) -> None:
     """Two loaded ops keep the sequences of two models."""
-    engines = [Engine(accelerator, _MODELS["causal"]) for _ in range(2)]
+    engines = [CachedAttention(accelerator, _MODELS["causal"]) for _ in range(2)]
     engines[1].generator.manual_seed(29)
     for tokens in (4, 1, 1):
         for engine in engines:
@@ -293,7 +293,7 @@ def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
 def test_cache_takes_other_batches(accelerator: DeepSpeedAccelerator, op: Any, device: torch.device) -> None:
     """A prompt of another batch, type or length restarts the sequence of a used layer; tokens then go on from it."""
     model = replace(_PLAIN, heads=_HEADS, groups=_HEADS, width=_WIDTH, rotary=_WIDTH)
-    engine, holds = Engine(accelerator, model), Holds()
+    engine, holds = CachedAttention(accelerator, model), Holds()
     for batch, tokens in ((2, 4), (3, 2), (1, 9), (2, 3)):
         for later in range(3):
             what = f"{batch} sequences of {tokens}, {later} tokens later"

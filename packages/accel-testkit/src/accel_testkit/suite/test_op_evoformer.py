@@ -26,7 +26,7 @@ _IN_PARTS = (2, 5, 1024, 4, 1)
 
 
 @dataclass(frozen=True)
-class Form:
+class AttentionForm:
     """shape: of q. bias1, bias2: whether there is one. room: figures behind the last query."""
 
     shape: tuple[int, ...]
@@ -36,16 +36,16 @@ class Form:
 
 
 _FORMS = {
-    "one row": Form((5, 2, 4)),
-    "rows": Form((3, 5, 2, 4), room=3),
-    "batches": Form((2, 3, 5, 2, 4)),
-    "many dimensions": Form((2, 1, 2, 1, 2, 3, 2, 4), room=1),
-    "a bias of keys": Form((2, 3, 6, 2, 4), bias1=True, room=2),
-    "a bias of pairs": Form((3, 2, 5, 3, 4), bias2=True),
-    "both biases": Form((2, 3, 7, 2, 5), bias1=True, bias2=True, room=4),
-    "32 long": Form((2, 3, 32, 2, 8), bias1=True, bias2=True),
-    "one channel": Form((2, 3, 4, 2, 1)),
-    "no rows": Form((2, 0, 5, 2, 4), bias1=True, bias2=True),
+    "one row": AttentionForm((5, 2, 4)),
+    "rows": AttentionForm((3, 5, 2, 4), room=3),
+    "batches": AttentionForm((2, 3, 5, 2, 4)),
+    "many dimensions": AttentionForm((2, 1, 2, 1, 2, 3, 2, 4), room=1),
+    "a bias of keys": AttentionForm((2, 3, 6, 2, 4), bias1=True, room=2),
+    "a bias of pairs": AttentionForm((3, 2, 5, 3, 4), bias2=True),
+    "both biases": AttentionForm((2, 3, 7, 2, 5), bias1=True, bias2=True, room=4),
+    "32 long": AttentionForm((2, 3, 32, 2, 8), bias1=True, bias2=True),
+    "one channel": AttentionForm((2, 3, 4, 2, 1)),
+    "no rows": AttentionForm((2, 0, 5, 2, 4), bias1=True, bias2=True),
 }
 _TYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -68,7 +68,7 @@ def test_every_form_is_right(
 
 
 def _run(
-    op: Any, device: torch.device, form: Form, kind: torch.dtype
+    op: Any, device: torch.device, form: AttentionForm, kind: torch.dtype
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(67)
 

@@ -24,7 +24,7 @@ from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.inference_functions import Attention, typed
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import normal
-from accel_testkit.suite.test_op_attention import Engine
+from accel_testkit.suite.test_op_attention import CachedAttention
 from accel_testkit.suite.test_op_inference import _GATES, CASES, Numbers
 
 pytestmark = pytest.mark.tier("device")
@@ -74,7 +74,7 @@ class Called(TorchDispatchMode):
         return type(found)(self._change(each) if isinstance(each, torch.Tensor) else each for each in found)
 
 
-class _Without:
+class _NoOps:
     """A namespace of `torch.ops` without some of its operators."""
 
     def __init__(self, namespace: Any, missing: set[str]) -> None:
@@ -105,7 +105,7 @@ def hidden(names: set[str]) -> Iterator[None]:
         missing.setdefault(namespace, set()).add(op)
     with ExitStack() as stack:
         for name, ops in missing.items():
-            stack.enter_context(mock.patch.object(torch.ops, name, _Without(getattr(torch.ops, name), ops)))
+            stack.enter_context(mock.patch.object(torch.ops, name, _NoOps(getattr(torch.ops, name), ops)))
         yield
 
 
@@ -394,7 +394,7 @@ def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torc
         if builder == name:
             calls(op, Numbers(device, dtype))
     if name == "InferenceBuilder":
-        engine = Engine(accelerator, Attention(rotary=8), dtype)
+        engine = CachedAttention(accelerator, Attention(rotary=8), dtype)
         engine.op = op
         engine.error(0, 3, prompt=True)
     elif name == "InferenceCoreBuilder":

@@ -12,7 +12,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import model
 from accel_testkit.suite.expect import expect, largest
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 
 #: `accel_testkit.engine --quick` trains in less time.
 pytestmark = [pytest.mark.tier("device"), pytest.mark.whole]
@@ -24,13 +24,13 @@ _STAGES = [0, 1, 2, 3]
 
 
 @pytest.fixture(scope="module")
-def alone(launcher: Launcher) -> Answer:
+def alone(launcher: RankLauncher) -> Answer:
     """What one rank found; see accel_testkit.suite.rank.training."""
     return launcher.run("training", ranks=1)[0]
 
 
 @pytest.fixture(scope="module")
-def pair(launcher: Launcher) -> list[Answer]:
+def pair(launcher: RankLauncher) -> list[Answer]:
     """What each of two ranks found."""
     return launcher.run("training", ranks=2)
 

@@ -27,7 +27,7 @@ from accel_core.simulated import DEVICE
 from accel_testkit.suite.launch import LIMIT
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
-from accel_testkit.verify.report import DONE, Privacy, Report, Row
+from accel_testkit.verify.report import DONE, Privacy, Report, StepRow
 from accel_testkit.verify.steps import STEPS, Step, done, not_run
 
 #: Seconds for the doctor's answer at the start; and between two lines where there is no terminal.
@@ -177,7 +177,7 @@ class Estimate:
         return whole - passed + after * (self.took + whole) / (self.expected + expected)
 
 
-def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[Row]:
+def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[StepRow]:
     """Yield the row of each step, of an earlier run or of a new one."""
     former = {row.step: row for row in kept.rows if row.state in DONE} if kept else {}
     left = {
@@ -203,7 +203,7 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             yield row
 
 
-def _run_step(step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int) -> Row:
+def _run_step(step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int) -> StepRow:
     """Run a step, and show how far it is; left: expected seconds of this step and those after it."""
     began, expected = time.monotonic(), step.expected(made.mode)
 
@@ -216,7 +216,7 @@ def _run_step(step: Step, made: Report, folder: Path, show: Any, estimate: Estim
     return step.run(made.accelerator, made.mode, folder, LIMIT, tick)
 
 
-def _devices(machine: Row) -> int:
+def _devices(machine: StepRow) -> int:
     """Return the number of devices; a large one where the machine does not say, so that nothing is left out."""
     counts = [row["value"] for row in machine.table if row.get("fact") == "devices"]
     return int(counts[0]) if counts and counts[0].isdigit() else sys.maxsize

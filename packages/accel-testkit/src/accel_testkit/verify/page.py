@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from accel_core.reports import page, table
-from accel_testkit.verify.report import CRASHED, FAILED, PASSED, TIMED_OUT, Report, Row
+from accel_testkit.verify.report import CRASHED, FAILED, PASSED, TIMED_OUT, Report, StepRow
 
 _MOST_FAILURES = 200
 
@@ -48,7 +48,7 @@ def _sentence(report: Report) -> str:
     )
 
 
-def _first(row: Row | None) -> str:
+def _first(row: StepRow | None) -> str:
     if row is None:
         return "<p class='good'>Nothing failed.</p>"
     failure = row.failures[0] if row.failures else {"name": row.title, "reason": row.found}
@@ -59,7 +59,7 @@ def _first(row: Row | None) -> str:
     )
 
 
-def _failures(row: Row) -> str:
+def _failures(row: StepRow) -> str:
     shown = row.failures[:_MOST_FAILURES]
     items = "".join(
         f"<details><summary>{escape(failure['name'])}</summary><pre>{escape(failure['reason'])}</pre></details>"
@@ -73,7 +73,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> str:
     return table(rows, good=(PASSED,), bad=(FAILED, CRASHED, TIMED_OUT))
 
 
-def _bars(row: Row) -> str:
+def _bars(row: StepRow) -> str:
     """Return a picture of the ratios: above 1, ours is faster than what it stands beside."""
     found = [
         (f"{r['what']}, {r['size']}", f"{r['ratio']:g} x {r['beside']}", r["ratio"])

@@ -35,7 +35,7 @@ class InvalidReport(AccelError, ValueError, code="ACC-709"):
 
 
 @dataclass
-class Row:
+class StepRow:
     """The result of one step.
 
     step, title: name in the table of steps, and in words.
@@ -73,11 +73,11 @@ class Report:
     simulated: str
     made: str
     versions: dict[str, str]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[StepRow] = field(default_factory=list)
     schema: int = SCHEMA
 
     @property
-    def worst(self) -> Row | None:
+    def worst(self) -> StepRow | None:
         """The first step that did not pass; None if all that ran passed."""
         return next((row for row in self.rows if row.state not in (PASSED, NOT_RUN)), None)
 
@@ -109,7 +109,7 @@ class Report:
         return "\n".join(map(one_line, lines[:20])) + "\n"
 
 
-def _first_failure(row: Row) -> str:
+def _first_failure(row: StepRow) -> str:
     if not row.failures:
         return row.found
     reason = row.failures[0]["reason"].strip().splitlines()
@@ -126,7 +126,7 @@ def read(path: Path) -> Report:
         plain = json.loads(path.read_text(encoding="utf-8"))
         if plain["schema"] != SCHEMA:
             raise ValueError(f"schema {plain['schema']!r}")
-        rows = [_checked(Row, row) for row in plain.pop("rows")]
+        rows = [_checked(StepRow, row) for row in plain.pop("rows")]
         report: Report = _checked(Report, {**plain, "rows": rows})
         unknown = {row.state for row in rows} - set(STATES)
         plain_cells = all(_is_plain(row) for row in rows)
@@ -155,7 +155,7 @@ def _checked(cls: type[Any], plain: Any) -> Any:
     return made
 
 
-def _is_plain(row: Row) -> bool:
+def _is_plain(row: StepRow) -> bool:
     cells = [*row.failures, *row.table]
     named = all({"name", "reason"} <= set(one) and all(map(_is_text, one.values())) for one in row.failures)
     return named and all(_is_text(name) and _is_cell(value) for cell in cells for name, value in cell.items())
@@ -196,7 +196,7 @@ def differences(old: Report, new: Report) -> Iterator[str]:
 _NOISE = 1.25
 
 
-def _slower(then: Row, row: Row) -> Iterator[str]:
+def _slower(then: StepRow, row: StepRow) -> Iterator[str]:
     before = {(m.get("what"), m.get("size")): m for m in then.table if "value" in m}
     now = {(m.get("what"), m.get("size")): m for m in row.table if "value" in m}
     yield from (f"{what} {size}: gone" for what, size in before if (what, size) not in now)
@@ -252,10 +252,10 @@ class Privacy:
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", word, text)
         return text
 
-    def row(self, row: Row) -> Row:
+    def row(self, row: StepRow) -> StepRow:
         """Return a row without them."""
         plain: dict[str, Any] = self._deep(asdict(row))
-        return Row(**plain)
+        return StepRow(**plain)
 
     def _deep(self, value: Any) -> Any:
         if isinstance(value, str):

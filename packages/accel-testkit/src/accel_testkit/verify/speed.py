@@ -19,7 +19,7 @@ from accel_core.api import get_accelerator
 from accel_core.lost_devices import wrong_sum
 from accel_testkit.engine import model
 from accel_testkit.suite import launch, target
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.timing import medians, seconds, turns
 from accel_testkit.verify.steps import answer
 
@@ -162,7 +162,7 @@ def _collectives(accelerator: Any, key: str, mode: str) -> Iterator[Measured]:
     if int(accelerator.device_count()) < 2 and _device(accelerator).type != "cpu":
         return
     with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
-        launcher = Launcher(target.named(key, ""), Path(folder))
+        launcher = RankLauncher(target.named(key, ""), Path(folder))
         answers = launcher.run("accel_testkit.verify.speed", 2, {"rounds": _ROUNDS[mode]})
     for one in answers:
         if one.get("error"):

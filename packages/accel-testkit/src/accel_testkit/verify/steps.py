@@ -19,7 +19,7 @@ from typing import Any
 
 from accel_core.isolated import run_module
 from accel_testkit.stock_builds import NOT_STARTED
-from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, Row
+from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
 
 #: Name of the environment variable with the file to which a child writes its answer.
 ANSWER = "ACCEL_VERIFY_ANSWER"
@@ -54,7 +54,7 @@ class Step:
         """Return the expected seconds."""
         return self.seconds[mode == "full"]
 
-    def run(self, key: str, mode: str, folder: Path, limit: float, tick: Callable[[str], None]) -> Row:
+    def run(self, key: str, mode: str, folder: Path, limit: float, tick: Callable[[str], None]) -> StepRow:
         """Run the step in its own process group and return its row.
 
         limit: seconds without progress after which it is ended.
@@ -70,7 +70,7 @@ class Step:
         named = {"DS_ACCELERATOR": key} if self.named else {}
         process = _start(self.command(key, mode, folder), named, folder)
         status = _wait(process, folder, limit, lambda: tick(_far(folder)))
-        row = Row(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
+        row = StepRow(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
         try:
             left = dict(self.read(folder))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -123,9 +123,9 @@ def _parsed(path: Path, size: int) -> list[Any]:
     return list(_lines(path)) if size else []
 
 
-def not_run(step: Step, why: str) -> Row:
+def not_run(step: Step, why: str) -> StepRow:
     """Return the row of a step that is left out."""
-    return Row(step.name, step.title, NOT_RUN, found=why)
+    return StepRow(step.name, step.title, NOT_RUN, found=why)
 
 
 def answer(plain: Mapping[str, Any]) -> None:
