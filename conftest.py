@@ -26,11 +26,11 @@ MORE = (
     "packages/accel-cpu/tests/test_collectives.py",
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
-    "packages/accel-ops/tests/offload/test_[flsz]*.py",
     "packages/accel-ops/tests/test_[dfiksz]*.py",
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",
     "packages/accel-xpu/tests/spirv/*",
+    "packages/accel-zero/tests/test_[eflt]*.py",
 )
 
 #: Mutants of the conformance suite: the nightly run, and `make test-all`.

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from accel_core.api import get_accelerator
-from accel_ops.offload import speedups
 from accel_testkit import timing
 from accel_testkit.suite import launch
+from accel_zero import table
 from benchmarks import results
 
 WIDTH = 4096
@@ -64,10 +64,10 @@ def iteration(model: Any, inputs: torch.Tensor) -> tuple[float, float]:
 
 def methods(replaced: bool) -> None:
     """Replace DeepSpeed's methods, or put them back."""
-    for name in speedups.MODULES:
-        speedups.restore(sys.modules[name])
+    for module in (sys.modules[f"deepspeed.runtime.zero.{name}"] for name in ("stage_1_and_2", "stage3")):
+        table.restore(module)
         if replaced:
-            speedups.apply(sys.modules[name])
+            table.apply(module)
 
 
 def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def peak(stage: int, dtype: str, millions: int, replaced: bool) -> int:
 
 def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[str, float]]:
     """Mean milliseconds of the parts of an iteration, with DeepSpeed's methods and with ours."""
-    from accel_core.upstream.profile import Profile, profiled
+    from accel_zero.profile import Profile, profiled
 
     model, inputs = engine(stage, dtype, millions), batch(dtype)
 
@@ -189,7 +189,7 @@ def write_parts(options: argparse.Namespace) -> None:
         ]
         text = (
             f"ZeRO-{stage}, bf16, {options.millions} M parameters, one thread: means of {options.rounds} iterations of "
-            "each kind, in turn. The parts are those of `accel ops profile` (docs/offload.md). The last column is "
+            "each kind, in turn. The parts are those of `accel zero profile` (docs/offload.md). The last column is "
             "Amdahl's: the speed of stock DeepSpeed, were the part to cost nothing."
         )
         name, title = f"offload-parts-{stage}", f"ZeRO-Offload: the parts of an iteration, ZeRO-{stage}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.children import on_device
 
-PROGRAMS = Path(__file__).parents[2] / "packages" / "accel-ops" / "tests" / "offload" / "programs"
+PROGRAMS = Path(__file__).parents[2] / "packages" / "accel-zero" / "tests" / "programs"
 _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
 _PINNED = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 CASES: list[dict[str, Any]] = [

@@ -85,6 +85,7 @@ def priority(key: str, variant: str = "") -> int:
 ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it
+_METHODS = "accel-zero"  # which requires it, too; accel-cpu requires both
 _SIMULATOR, _TESTKIT = "accel-sim", "accel-testkit"  # which requires both
 _VENDORS = {entry.distribution for entry in CASCADE}
 _OWN = {
@@ -94,6 +95,7 @@ _OWN = {
     "accel-launch",
     "accel-port",
     _KERNELS,
+    _METHODS,
     _SIMULATOR,
     _TESTKIT,
 }
@@ -112,7 +114,9 @@ def pip_install(*requirements: str, options: str = "") -> str:
         f"./packages/{name}" if name in from_checkout else shlex.quote(requirement)
         for name, requirement in zip(names, requirements, strict=True)
     ]
-    needed = {_KERNELS} if from_checkout & {*_VENDORS, _TESTKIT} else set()
+    needed = {_KERNELS} if from_checkout & {*_VENDORS, _METHODS, _TESTKIT} else set()
+    if "accel-cpu" in from_checkout:
+        needed.add(_METHODS)
     if _TESTKIT in from_checkout:
         needed.add(_SIMULATOR)
     arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not distribution_version(name)]

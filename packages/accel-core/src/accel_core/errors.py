@@ -166,10 +166,6 @@ class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueErr
     """
 
 
-class UnloadableCheckpoint(AccelError, RuntimeError, code="ACC-305"):
-    """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
-
-
 class RankUnknown(AccelError, RuntimeError, code="ACC-306"):
     """A launcher has set some of the variables of a rank, and the others cannot be derived."""
 
@@ -200,14 +196,6 @@ class LibraryMismatch(AccelError, OSError, code="ACC-406"):
 
 class UnknownBuilder(AccelError, ValueError, code="ACC-407"):
     """`accel ops` was called with a builder name that the accelerator does not have."""
-
-
-class NothingProfiled(AccelError, RuntimeError, code="ACC-408"):
-    """`accel ops profile` ran a script that took no optimizer step, or too few."""
-
-
-class InvalidZenFlow(AccelError, ValueError, code="ACC-409"):
-    """DeepSpeed's configuration asks for ZenFlow with options of fp16 that give losses of NaN."""
 
 
 class UnsupportedBackend(AccelError, ValueError, code="ACC-501"):

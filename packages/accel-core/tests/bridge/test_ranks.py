@@ -16,7 +16,7 @@ import torch
 
 from accel_core.errors import RankUnknown
 from accel_core.launchers import VARIABLES
-from accel_core.upstream import distributed, patches, ranks
+from accel_core.upstream import distributed, ranks
 from shared.children import Children, run
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCEL_STORE_ADDRESS")
@@ -207,24 +207,6 @@ def test_engine_under_mpiexec(
     size = "2" if nested else str(count)
     joined = sorted(file.read_text().split() for file in tmp_path.glob("train.py.*"))
     assert joined == [[rank, size, rank, rank] for rank in "01"[: int(size)]]
-
-
-def test_local_rank_of_open_mpi_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    class Engine:
-        load_checkpoint = _load_zero_checkpoint = staticmethod(lambda: None)
-
-        def _configure_with_arguments(self) -> None:
-            seen.append(distributed.os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK"))
-
-    patches.patch_engine(SimpleNamespace(DeepSpeedEngine=Engine))  # type: ignore[arg-type]
-    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
-    Engine()._configure_with_arguments()
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    Engine()._configure_with_arguments()
-    assert seen == ["0", None]
-    assert distributed.os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] == "0"
 
 
 def test_incomplete_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

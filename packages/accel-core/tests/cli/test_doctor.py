@@ -14,6 +14,7 @@ import pytest
 
 from accel_core.cli.doctor import advice
 from accel_core.selection.candidates import State
+from accel_core.vendor import INTERFACE_VERSION
 
 from .conftest import run
 
@@ -451,9 +452,10 @@ def shape(value: Any) -> Any:
 
 
 def test_the_json_of_the_page_has_the_shape_of_the_real_one(healthy: Any) -> None:
-    points = {"accel.deepspeed_patch_status": {"offload": "toy_patches:rows"}}
+    points = {"accel.deepspeed_patches": {"toy": "toy_patches"}}
     healthy.distribution("toy-patches", entry_points=points)
-    healthy.module("toy_patches.py", "def rows(): return [('zero3-step', True, 'reason')]")
+    rows = "def examined(): return [('zero3-step', True, 'reason', 'speed-ups')]"
+    healthy.module("toy_patches.py", f"INTERFACE, MODULES = {INTERFACE_VERSION}, ()\n{rows}")
     healthy.vendor("toy", devices=0, requires_dist=("torch>=2.14",))
     (block,) = re.findall(r"^```json\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
     report = healthy.doctor().report

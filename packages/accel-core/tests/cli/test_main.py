@@ -66,6 +66,8 @@ def test_a_command_whose_package_is_missing_is_answered_with_the_package(bare: A
             assert result.err.startswith(f"[ACC-105] `accel {name}` needs {project.parent.name}\n")
             assert f" ./packages/{project.parent.name}" in result.err
             assert "invalid choice" not in result.err
+    former = bare.run("ops", "profile", "train.py")
+    assert (former.status, former.err) == (2, bare.run("zero").err)
 
 
 def test_a_command_that_an_older_release_of_its_package_lacks_is_answered_with_an_upgrade(bare: Any) -> None:

@@ -111,7 +111,7 @@ _OWN = {
     ),
     "ops": Source(
         "accel_core.cli.ops.command",
-        "list, build or test the ops of the accelerator that a run would use; profile a run",
+        "list, build or test the ops of the accelerator that a run would use",
     ),
     "env": Source("accel_core.cli.variables", "list the environment variables and their present values"),
 }
@@ -127,7 +127,10 @@ _ELSEWHERE = {
     "rehearse": "accel-sim",
     "sim": "accel-sim",
     "verify": "accel-testkit",
+    "zero": "accel-zero",
 }
+#: Former names of sub-commands, which still work.
+_FORMER = {"ops profile": ("zero", "profile")}
 
 
 def missing(name: str) -> InvalidCommand | None:
@@ -182,6 +185,8 @@ _WRONG_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns its exit status, 2 for wrong usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    former = " ".join(arguments[:2])
+    arguments = [*_FORMER.get(former, arguments[:2]), *arguments[2:]]
     try:
         status = _run(arguments)
         if sys.stdout is not None:  # None: it was closed when Python started

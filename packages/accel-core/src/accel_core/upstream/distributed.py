@@ -63,30 +63,6 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
     return init_distributed
 
 
-def gather_flat(backend: Any) -> None:
-    """Let DeepSpeed's class gather tensors of any shape into a vector, as ZeRO++ gathers its scales.
-
-    gloo refuses a shape that a piece of the vector does not have; the backends of devices compare numbers of elements.
-    """
-    stock = backend.get_all_gather_function
-
-    def get_all_gather_function() -> Callable[..., Any] | None:
-        function = stock()
-        return None if function is None else _flat(function)
-
-    backend.get_all_gather_function = staticmethod(get_all_gather_function)
-
-
-def _flat(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def gather(output_tensor: Any, input_tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if output_tensor.dim() == 1 and input_tensor.dim() != 1 and input_tensor.is_contiguous():
-            input_tensor = input_tensor.view(-1)
-        return function(output_tensor, input_tensor, *args, **kwargs)
-
-    return gather
-
-
 def _bound(stock: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
         return inspect.signature(stock).bind(*args, **kwargs).arguments

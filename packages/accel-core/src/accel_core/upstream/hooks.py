@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, and some functions.
+"""The import hooks: they replace DeepSpeed's accelerator functions and its op builders, and call those of packages.
 
 An exception in an import hook would be lost, and a second `import deepspeed` would run on upstream's own CPU.
 If the bridge cannot be set up, the functions are replaced by ones that raise the error instead.
@@ -59,14 +59,14 @@ def patch_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
 
 
-def patch_deepspeed(engine: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace builders and functions; `deepspeed.runtime.engine` has been imported, and what they are in before it."""
+def patch_deepspeed(current: CurrentAccelerator) -> None:
+    """Replace the builders and `init_distributed`; the engine, which is imported after them, has been imported."""
+    if not contract.is_registered():
+        return
     _patch_builders(current)
     comm = importlib.import_module("deepspeed.comm.comm")
     stock = comm.init_distributed
     _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
-    distributed.gather_flat(comm.TorchBackend)
-    patches.patch_engine(engine)
 
 
 # ------------------------------------------------------------------------------------- the op builders
@@ -176,31 +176,13 @@ def _patch_builders(current: CurrentAccelerator) -> None:
 
 # ---------------------------------------------------------------------------------------- the hooks
 
-#: By module of DeepSpeed; called after its import if the bridge is on.
-_PATCHES: dict[str, Callable[[ModuleType, CurrentAccelerator], None]] = {
-    "deepspeed.runtime.engine": patch_deepspeed,
-    "deepspeed.launcher.runner": lambda module, current: patches.patch_runner(module, current.get),
-    "deepspeed.inference.v2.modules.implementations": (
-        lambda module, current: patches.patch_inference(module, current.get)
-    ),
-    **dict.fromkeys(patches.CUDA_ONLY, lambda module, current: patches.patch_torch(module, current.get)),
-}
-
 
 def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[ModuleType], None]]]:
     """Return (module, import hook) for what is changed here or by a package; the first decides on the others."""
 
-    def guarded(patch: Callable[[ModuleType, CurrentAccelerator], None]) -> Callable[[ModuleType], None]:
-        def hook(module: ModuleType) -> None:
-            if contract.is_registered():
-                patch(module, current)
-
-        return hook
-
     return [
         ("deepspeed.accelerator.real_accelerator", lambda module: patch_accelerator(module, current)),
-        *((name, guarded(patch)) for name, patch in _PATCHES.items()),
-        ("cpuinfo", patches.patch_cpu_info),
+        ("deepspeed.runtime.engine", lambda _: patch_deepspeed(current)),
         *patches.package_hooks(),
     ]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel ops list|build|test|profile`: the ops of the accelerator that a run would use, and where their time goes.
+"""`accel ops list|build|test`: the ops of the accelerator that a run would use.
 
 `build` and `test` load the ops in a child process, and show each as it is tried. After a crash or a timeout, a new
 child continues with the remaining ops. On a terminal a table is updated; in a pipe there is a line for each op.
@@ -27,7 +27,6 @@ from rich.text import Text
 from accel_core.api import get_accelerator
 from accel_core.cli.child import Reply, Worker
 from accel_core.cli.main import seconds, working
-from accel_core.cli.ops import profile
 from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, listed, with_packages
 from accel_core.errors import AcceleratorBroken, UnknownBuilder
 
@@ -45,21 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions, each with its options."""
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
     for name, summary in _ACTIONS.items():
-        _add_builders(actions.add_parser(name, help=summary, description=summary))
-    summary = "run a script that trains with DeepSpeed, and show where its iterations spend their time"
-    profile.add_arguments(actions.add_parser("profile", help=summary, description=summary))
-
-
-def _add_builders(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("builders", nargs="*", metavar="BUILDER", help="FusedAdamBuilder …; default: all")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=SECONDS,
-        metavar="SECONDS",
-        help=f"time limit of each op (default {SECONDS:g})",
-    )
+        action = actions.add_parser(name, help=summary, description=summary)
+        action.add_argument("builders", nargs="*", metavar="BUILDER", help="FusedAdamBuilder …; default: all")
+        action.add_argument("--json", action="store_true", help="print a JSON object")
+        action.add_argument(
+            "--timeout",
+            type=seconds,
+            default=SECONDS,
+            metavar="SECONDS",
+            help=f"time limit of each op (default {SECONDS:g})",
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
     0: success; 1: an op failed, or one that was named for build or test is missing; 2: no such builder.
     """
-    if args.action == "profile":
-        return profile.run(args)
     try:
         return _list(args) if args.action == "list" else _try(args)
     except UnknownBuilder as error:

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Replacements of methods of DeepSpeedZeroOptimizer (ZeRO 1 and 2), for gradients in host memory.
-
-Each gets the stock method first. Where the gradient is elsewhere, or anything else is unusual, it calls that.
-"""
+"""Replacements of methods of DeepSpeedZeroOptimizer (ZeRO 1 and 2): stock runs unless gradients are in host memory."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from typing import Any
 import torch
 from deepspeed import comm as dist
 
-from accel_ops.offload import host_path
-from accel_ops.offload.host_path import HostPath, path_of
+from accel_zero import host_path
+from accel_zero.host_path import HostPath, path_of
 
 Stock = Callable[..., Any]
 

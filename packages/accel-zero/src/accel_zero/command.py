@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel ops profile script.py [arguments]`: run a script, and show where its iterations spend their time."""
+"""`accel zero profile script.py [arguments]`: run a script, and show where its iterations spend their time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from accel_core import env
-from accel_core.errors import NothingProfiled
+from accel_zero.errors import NothingProfiled
 
 #: The first iterations allocate memory.
 SKIP = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, the script, and its arguments."""
+    """Declare the action with its options, the script, and its arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    summary = "run a script that trains with DeepSpeed, and show where its iterations spend their time"
+    parser = actions.add_parser("profile", help=summary, description=summary)
     parser.add_argument(
         "--skip", type=int, default=SKIP, metavar="N", help=f"first iterations to leave out ({SKIP})"
     )
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """
     import torch  # noqa: F401  joins core to deepspeed, as in a program that imports torch first
 
-    from accel_core.upstream.profile import profiled
+    from accel_zero.profile import profiled
 
     with profiled() as profile:
         status = _run_script(args.script, args.arguments)
@@ -49,12 +52,17 @@ def run(args: argparse.Namespace) -> int:
     if len(profile.iterations) <= max(args.skip, 0):
         if status:  # the script's own error is on stderr
             return status
-        raise _nothing(args, len(profile.iterations))
+        raise NothingProfiled(
+            what=f"there is nothing to show of {args.script}",
+            found=f"{len(profile.iterations)} optimizer steps of a DeepSpeed engine",
+            expected=f"more than {args.skip}, the first ones that --skip leaves out",
+            do="let the script train longer, or use --skip 0; it has to train with deepspeed.initialize",
+        )
     parts = {name: 1e3 * seconds for name, seconds in profile.mean(max(args.skip, 0)).items()}
     counted = len(profile.iterations) - max(args.skip, 0)
     title = f"{Path(args.script).name}: mean of {counted} iterations"
     if args.json:
-        print(json.dumps({"iterations": counted, "milliseconds": parts}))
+        sys.stdout.write(f"{json.dumps({'iterations': counted, 'milliseconds': parts})}\n")
     else:
         _show(title, parts)
     return status
@@ -68,7 +76,7 @@ def _run_script(script: str, arguments: list[str]) -> int:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)
+            sys.stderr.write(f"{ended.code}\n")
             return 1
         return ended.code or 0
     finally:
@@ -86,12 +94,3 @@ def _show(title: str, parts: dict[str, float]) -> None:
     for name, milliseconds in parts.items():
         table.add_row(name, f"{milliseconds:,.1f}", f"{100 * milliseconds / total:.1f} %")
     Console(highlight=False).print(table)
-
-
-def _nothing(args: argparse.Namespace, steps: int) -> NothingProfiled:
-    return NothingProfiled(
-        what=f"there is nothing to show of {args.script}",
-        found=f"{steps} optimizer steps of a DeepSpeed engine",
-        expected=f"more than {args.skip}, the first ones that --skip leaves out",
-        do="let the script train longer, or use --skip 0; it has to train with deepspeed.initialize",
-    )

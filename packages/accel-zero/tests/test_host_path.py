@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from accel_ops.offload import fast_writer, host_path
-from accel_ops.offload.host_path import HostPath
+from accel_zero import fast_writer, host_path
+from accel_zero.host_path import HostPath
 
 
 def _total(norms: dict[int, torch.Tensor]) -> float:

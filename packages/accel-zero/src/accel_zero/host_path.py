@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the replaced methods of DeepSpeed's ZeRO optimizers share: one pass over a gradient, its norm, its scale factor.
 
-DeepSpeed sums the squares of each gradient in double precision, adds the sums, and rounds the total to float32. Our sum
-has another order, so its double may differ in the last bits. `exact_norms` bounds the difference: where both ends of
-the interval round to the same float32, so does DeepSpeed's own total; where not, the largest of the norms is computed
-DeepSpeed's way, and the next, until they do. So the clip factor has the same bits with and without these methods.
+docs/offload.md#the-same-bits says why the clip factor has the same bits with and without these methods.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ from deepspeed.comm import comm
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from accel_core.op_builder import OpBuilder
-from accel_ops.offload import patches
 from accel_ops.op_builder.optimizers import HostStepOp, host_step_op
+from accel_zero import method_patch
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Attribute of DeepSpeed's optimizer that has its `HostPath`.
@@ -204,7 +201,7 @@ def _known_step(optimizer: Any) -> bool:
     """Return whether the optimizer's step does nothing with the gradients but to pass them to the op."""
     step: Any = inspect.unwrap(vars(optimizer).get("step", _known_step))
     try:
-        return patches.fingerprint(inspect.getsource(step)) in _STEPS
+        return method_patch.fingerprint(inspect.getsource(step)) in _STEPS
     except (OSError, TypeError):
         return False
 

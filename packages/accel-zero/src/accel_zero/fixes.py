@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of DeepSpeed methods that are replaced to fix them; docs/deepspeed-issues.md has the text of each issue."""
+"""Replacements of methods of pipelines and parameters that fix them; docs/deepspeed-issues.md has each issue."""
 
 from __future__ import annotations
 
@@ -8,95 +8,6 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-
-from accel_core import env
-from accel_ops.offload.patches import MethodPatch
-
-_ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
-_PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
-_PIPE_MODULE = "deepspeed.runtime.pipe.module:PipelineModule"
-_ZERO_INIT = "deepspeed.runtime.zero.partition_parameters"
-_SCALARS = "a parameter without dimensions, or whose memory is not contiguous, is broadcast"
-
-
-def _fix(
-    name: str,
-    target: str,
-    methods: tuple[tuple[str, str, str], ...],
-    reason: str,
-    releases: str = ">=0.18.7,<0.20",
-) -> MethodPatch:
-    """Return a row. releases: those that have the fault."""
-    return MethodPatch(name, target, releases, methods, reason, switch=env.FIXES)
-
-
-FIXES = (
-    _fix(
-        "pipe-buffers", _PIPE_ENGINE,
-        (
-            ("_allocate_or_extend_buffers", "765f55e29e4f41da", "fixes:buffer"),
-            ("_allocate_buffer", "d71b3aa34834c390", ""),
-        ),
-        "pipelines of three and more stages: a receive buffer has the dtype of what it receives",
-    ),
-    _fix(
-        "pipe-seeds", _PIPE_MODULE,
-        (("_partition_layers", "7898f12510f26b3d 375b991e19f280cd", "fixes:partition_layers"),),
-        "seed_layers=True works with Python >= 3.11, and repeats with older ones",
-    ),
-    _fix(
-        "pipe-checkpoints", _PIPE_MODULE, (("forward", "0c4629b298a0d6a6", "fixes:forward"),),
-        "activation checkpointing: layers whose inputs need no gradient, such as an embedding, are trained",
-    ),
-    _fix(
-        "pipe-backward", _PIPE_ENGINE, (("_exec_backward_pass", "11f858c9880e51e8", "fixes:backward_pass"),),
-        "stages that hand on several float tensors: one backward pass, which checkpointed activations need",
-    ),
-    _fix(
-        "pipe-scaling", _ENGINE, (("_backward_prologue_per_tensor", "a9cf9a58664ac353", "fixes:scale"),),
-        "pipelines: gradients are divided by the accumulation steps once, not on each stage", "<0.19",
-    ),
-    _fix(
-        "float32-clipping", _ENGINE, (("clip_fp32_gradients", "0b80ad2f8fa3936f", "fixes:clip"),),
-        "ZeRO 0 in float32: the norm is that of all stages of a pipeline; parameters without dimensions are clipped",
-    ),
-    _fix(
-        "scalar-parameters", _ENGINE,
-        (("_broadcast_model", "1e2d9f437dd1fe2c", "fixes:broadcast_model"),), _SCALARS, ">=0.19,<0.20",
-    ),
-    _fix(
-        "scalar-parameters", f"{_ZERO_INIT}:Init",
-        (
-            ("_convert_to_deepspeed_param", "c4b40ce8f1736b0b", "fixes:convert"),
-            ("_zero_init_param", "ef49d0f98107947c", ""),
-        ),
-        _SCALARS, ">=0.19,<0.20",
-    ),
-    _fix(
-        "scalar-parameters", f"{_ZERO_INIT}:InsertPostInitMethodToModuleSubClasses",
-        (("patch_init_and_builtins", "c24e5b72c050fbb8", "fixes:patch_apply"),), _SCALARS, ">=0.19,<0.20",
-    ),
-    _fix(
-        "gathered-parameters", f"{_ZERO_INIT}:GatheredParameters",
-        (("_exit", "6c4c4cd81500de21", "fixes:leave_gathered"),),
-        "GatheredParameters: an edit reaches the float32 parameters; those without dimensions are broadcast",
-        ">=0.19,<0.20",
-    ),
-    _fix(
-        "padded-parameters", "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3",
-        (
-            ("set_full_hp_param", "d935c7637b1380fe fe22f137100f4617", "fixes:set_full"),
-            ("set_local_hp_param", "7980970a3b302c46", ""),
-        ),
-        "ZeRO 3: safe_set_full_fp32_param and its like take parameters that the ranks divide unevenly",
-    ),
-    _fix(
-        "empty-parameters", f"{_ZERO_INIT}:AllGatherCoalescedHandle",
-        (("wait", "5302cbfd0eb823bd dd3f4287ceb95aad", "fixes:wait"),),
-        "ZeRO 3 on several ranks: a parameter without elements is gathered with others",
-    ),
-)  # fmt: skip
-
 
 # ------------------------------------------------------------------------------------------- pipelines
 

@@ -117,13 +117,15 @@ def init(store: str) -> None:
 
 def switch(on: bool) -> bool:
     """Replace DeepSpeed's methods, or put the stock ones back; return whether all are replaced."""
-    from accel_ops.offload import speedups
+    from accel_zero import table
 
-    modules = [importlib.import_module(name) for name in speedups.MODULES]
+    modules = [
+        importlib.import_module(f"deepspeed.runtime.zero.{name}") for name in ("stage_1_and_2", "stage3")
+    ]
     if on:
-        return all(status.on for module in modules for status in speedups.apply(module))
+        return all(status.on for module in modules for status in table.apply(module))
     for module in modules:
-        speedups.restore(module)
+        table.restore(module)
     return False
 
 
@@ -131,7 +133,7 @@ def compare(given: dict[str, Any], steps: int) -> list[Any]:
     """Train with stock methods, then with the replaced ones; `unit` in the case changes `host_path._UNIT`."""
     case = dict(given)
     unit = case.pop("unit", 2.0**-53)
-    from accel_ops.offload import host_path
+    from accel_zero import host_path
 
     switch(False)
     *stock, untouched = train(config(**case), steps)

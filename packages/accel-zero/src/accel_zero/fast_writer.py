@@ -1,66 +1,24 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's checkpoint writer (`"checkpoint": {"writer": {"type": "FAST"}}`): what it saves can be loaded.
-
-Stock DeepSpeed needs memory that torch has page-locked, which a CPU has not; it fails without the variables of its own
-launcher, and for ZeRO 0 to 2 without `data_parallel`; it writes ZeRO 0 to 2 to names with a suffix that nothing reads,
-writes over the file of a former save without truncating it, and loads with `weights_only=True`.
-"""
+"""Make checkpoints of the writer FAST loadable; docs/deepspeed-issues.md#checkpoint-writer has the faults."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, MutableMapping
-from types import ModuleType
 from typing import Any
 
 from accel_core.vendor import launched
-from accel_ops.offload import patches
-from accel_ops.offload.patches import MethodPatch
-
-_RELEASES = ">=0.18.7,<0.20"
-_INFO = "deepspeed.runtime.model_checkpointing.utils"
-_REASON = "what the checkpoint writer saves is complete, and is found when it is loaded"
-CHANGES = (
-    MethodPatch(
-        "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory", _RELEASES,
-        (
-            ("_setup_for_aio", "d4802782c7a0a5ef cd9b76c76297d9c6", "fast_writer:set_up"),
-            ("create_writer", "827bc98cccfa850f", "fast_writer:create"),
-            ("release_writer", "15591b3d34b8a7f8", "fast_writer:release"),
-        ),
-        _REASON,
-    ),
-    MethodPatch(
-        "checkpoint-writer", "deepspeed.runtime.checkpoint_engine.fast_checkpoint_engine:FastCheckpointEngine",
-        _RELEASES, (("load", "e5e37e98668459e2", "fast_writer:load"),), _REASON,
-    ),
-)  # fmt: skip
 
 
-def join(module: ModuleType) -> None:
-    """Import hook of the modules above: methods are replaced where their source is known."""
-    if module.__name__ == _INFO:
-        module.create_universal_parallel_info = _complete(module.create_universal_parallel_info)  # type: ignore[attr-defined]
-    for change in CHANGES:
-        if change.module == module.__name__:
-            patches.apply(change, module)
-
-
-def _complete(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `create_universal_parallel_info` that needs no launcher of DeepSpeed, and whose result has a `dp_rank`."""
-
-    @functools.wraps(stock)
-    def create_universal_parallel_info(groups: Any, has_moe_layers: bool) -> Any:
-        _name_host(os.environ)
-        info = stock(groups, has_moe_layers)
-        if not hasattr(info, "dp_rank"):
-            info.dp_rank = groups._get_sequence_data_parallel_rank()
-        return info
-
-    return create_universal_parallel_info
+def parallel_info(stock: Callable[..., Any], groups: Any, has_moe_layers: bool) -> Any:
+    """Return what the writer needs of the job without the DeepSpeed launcher, with a `dp_rank`."""
+    _name_host(os.environ)
+    info = stock(groups, has_moe_layers)
+    if not hasattr(info, "dp_rank"):
+        info.dp_rank = groups._get_sequence_data_parallel_rank()
+    return info
 
 
 def _name_host(environ: MutableMapping[str, str]) -> None:
