@@ -21,17 +21,18 @@ import importlib.metadata
 import inspect
 import json
 import os
-import subprocess
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from packaging.specifiers import SpecifierSet
 
 from ci import workspace
-from ci.problem import Problem, report
+from ci.pages import page
+from ci.program import Problem, report, run
 
 DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps")
 MEANT = Path("ci/parity.toml")
@@ -41,22 +42,8 @@ _MARK = "parity: "
 #: What each class registers with the driver, which refuses pages that are registered.
 _PAGES: dict[Any, torch.Tensor] = collections.defaultdict(lambda: torch.zeros(_PAGE_BYTES, dtype=torch.uint8))
 _PAGE_BYTES = 8192
-_HEAD = """# Parity with DeepSpeed's classes
-
-Each public method of DeepSpeed's accelerator classes, called on its class and on ours, on simulated devices, with the
-arguments that DeepSpeed passes; and each builder of its op tables. Made by `python -m ci.parity --record`; do not edit.
-Below are the differences, all of them meant, with the reason. A difference that is not listed in `ci/parity.toml`
-fails the command.
-"""
-
-
-class Difference(NamedTuple):
-    """One call that the two classes answer differently."""
-
-    device: str
-    call: str
-    stock: str
-    ours: str
+#: Device, call, stock's answer, ours.
+Difference = tuple[str, str, str, str]
 
 
 # --------------------------------------------------------------------- in the process with the simulated device
@@ -72,22 +59,21 @@ def compare(device: str) -> tuple[int, list[Difference]]:
     # The allocator has something to keep.
     torch.ones(1 << 20, device=ours.device())
     calls, found = 0, []
-    for name in sorted(name for name in dir(stock) if not name.startswith("_") and name not in _FIELDS):
+    for name in sorted(name for name in dir(stock) if not name.startswith("_") and name != "class_dict"):
         for arguments in _forms(getattr(type(stock), name, None)):
             answers = [_answer(accelerator, name, arguments) for accelerator in (stock, ours)]
             calls += 1
             if answers[0] != answers[1] or _UNKNOWN in answers[0]:
                 form = "" if arguments is None else f"({', '.join(arguments)})"
-                found.append(Difference(device, name + form, *answers))
+                found.append((device, name + form, answers[0], answers[1]))
     builders = _builders(stock)
     for name in builders:
         if type(ours.create_op_builder(name)).__name__ != name:
-            found.append(Difference(device, f"builder {name}", "there", "not implemented"))
+            found.append((device, f"builder {name}", "there", "not implemented"))
     return calls + len(builders), found
 
 
-#: Names that are not methods: the table of builders.
-_FIELDS = {"class_dict"}
+_BUILDER = re.compile(r".*(?<!Op)(?<!NotImplemented)Builder")
 #: A method of a new release takes something new: `_value` has to learn it.
 _UNKNOWN = "ci.parity knows no argument"
 
@@ -122,16 +108,6 @@ def _answer(accelerator: Any, name: str, arguments: tuple[str, ...] | None) -> s
     return text if environment is None else f"{text}, environment {environment}"
 
 
-#: Arguments by their names.
-_VALUES: dict[str, Any] = {
-    **dict.fromkeys(("category", "domain", "event", "pool")),
-    **dict.fromkeys(("make_copy", "match_shape"), True),
-    **dict.fromkeys(("class_name", "op_name"), "NoSuchBuilder"),
-    "num_bytes": _PAGE_BYTES, "align_bytes": 1, "backend": "eager", "seed": 1234,
-    "device": "cpu", "device_index": 0, "dtype": torch.float16, "fraction": 0.5, "msg": "step",
-}  # fmt: skip
-
-
 def _value(accelerator: Any, parameter: str) -> Any:
     """An argument as DeepSpeed's engine passes it, by its name; raises KeyError for a new one."""
     makers: dict[str, Any] = {
@@ -144,7 +120,14 @@ def _value(accelerator: Any, parameter: str) -> Any:
         "stream": lambda: accelerator.current_stream(),
         "tensor": lambda: torch.arange(6.0).view(2, 3),
     }
-    return makers[parameter]() if parameter in makers else _VALUES[parameter]
+    values = {
+        **dict.fromkeys(("category", "domain", "event", "pool")),
+        **dict.fromkeys(("make_copy", "match_shape"), True),
+        **dict.fromkeys(("class_name", "op_name"), "NoSuchBuilder"),
+        "num_bytes": _PAGE_BYTES, "align_bytes": 1, "backend": "eager", "seed": 1234,
+        "device": "cpu", "device_index": 0, "dtype": torch.float16, "fraction": 0.5, "msg": "step",
+    }  # fmt: skip
+    return makers[parameter]() if parameter in makers else values[parameter]
 
 
 def _text(answer: Any, accelerator: Any, values: bool = True) -> str:
@@ -153,8 +136,12 @@ def _text(answer: Any, accelerator: Any, values: bool = True) -> str:
         content = answer.tolist() if values and answer.numel() < 9 else f"of shape {tuple(answer.shape)}"
         return f"tensor {answer.device} {answer.dtype} {content}{pinned}"
     if callable(answer) and not inspect.isroutine(answer):
-        made = _constructed(answer)
-        return made or f"class {answer.__name__}" if isinstance(answer, type) else made or "callable"
+        try:
+            # A constructor of tensors.
+            made = answer([1, 2])
+            return f"makes {made.dtype} on {made.device.type}"
+        except Exception:
+            return f"class {answer.__name__}" if isinstance(answer, type) else "callable"
     if isinstance(answer, (str, int, float, bool, type(None), torch.device, torch.dtype)):
         return repr(answer)
     if isinstance(answer, dict):
@@ -168,74 +155,42 @@ def _text(answer: Any, accelerator: Any, values: bool = True) -> str:
     return f"{type(answer).__name__} object"
 
 
-def _constructed(constructor: Any) -> str:
-    """What a constructor of tensors makes of two numbers; empty for another class."""
-    try:
-        made = constructor([1, 2])
-        return f"makes {made.dtype} on {made.device.type}"
-    except Exception:
-        return ""
-
-
 def _builders(stock: Any) -> list[str]:
     """The names of the builders that DeepSpeed has for the device."""
     names = [
-        name for name in dir(importlib.import_module(stock.op_builder_dir())) if name.endswith("Builder")
+        name for name in dir(importlib.import_module(stock.op_builder_dir())) if _BUILDER.fullmatch(name)
     ]
-    own = (name for name in names if not name.endswith(("OpBuilder", "NotImplementedBuilder")))
-    return [name for name in own if getattr(stock.get_op_builder(name), "__name__", "") == name]
+    return [name for name in names if getattr(stock.get_op_builder(name), "__name__", "") == name]
 
 
 # ----------------------------------------------------------------------------------------- in the starting process
 
 
-def compared(device: str, folder: Path | None) -> tuple[str, int, list[Difference]]:
-    """Return DeepSpeed's version, the number of calls and the differences of a device, from a process of its own."""
-    program = [sys.executable, "-m", "ci.parity", "--here", device]
-    if device != "cpu":
-        program = [sys.executable, "-m", "accel_core.cli", "sim", device, "--", *program]
-    paths = [str(each) for each in (folder, os.environ.get("PYTHONPATH")) if each]
-    environment = {**os.environ, "DS_ACCELERATOR": device, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    for line in done.stdout.splitlines():
-        if line.startswith(_MARK):
-            release, calls, differences = json.loads(line.removeprefix(_MARK))
-            return release, calls, [Difference(*each) for each in differences]
-    raise SystemExit(f"ci.parity: no answer from {device}:\n{done.stdout}{done.stderr}")
+def on_device(device: str, folder: Path | None, *arguments: str) -> str:
+    """Return what this Python prints with the DeepSpeed of a folder, on a device that is simulated but for the CPU."""
+    sim = () if device == "cpu" else (sys.executable, "-m", "accel_core.cli", "sim", device, "--")
+    paths = [str(each) for each in (folder, Path.cwd(), os.environ.get("PYTHONPATH")) if each]
+    variables = {**os.environ, "DS_ACCELERATOR": device, "PYTHONPATH": os.pathsep.join(paths)}
+    if folder:
+        # Stock DeepSpeed compiles by names that all trees share.
+        variables["TORCH_EXTENSIONS_DIR"] = str(folder / "extensions")
+    # It ends the whole process group, after half an hour.
+    return run("timeout", "--kill-after=9", "30m", *sim, sys.executable, *arguments, env=variables)
 
 
-def reason(found: Difference, release: str, meant: Sequence[Mapping[str, str]]) -> str:
+def reason(found: Sequence[str], release: str, meant: Sequence[Mapping[str, str]]) -> str:
     """Return why a difference is meant; empty if it is not listed."""
+    device, call, _, ours = found
     for row in meant:
         devices = row.get("devices", "*").split()
         if (
-            any(fnmatch.fnmatch(found.device, device) for device in devices)
-            and any(fnmatch.fnmatch(found.call, call) for call in row["calls"].split(", "))
-            and fnmatch.fnmatchcase(found.ours, row.get("ours", "*"))
+            any(fnmatch.fnmatch(device, each) for each in devices)
+            and any(fnmatch.fnmatch(call, each) for each in row["calls"].split(", "))
+            and fnmatch.fnmatchcase(ours, row.get("ours", "*"))
             and SpecifierSet(row.get("deepspeed", "")).contains(release)
         ):
             return row["reason"]
     return ""
-
-
-def page(kept: Mapping[str, Mapping[str, Any]], meant: Sequence[Mapping[str, str]]) -> str:
-    """Return the page of what was kept: {release: {device: calls and differences}}."""
-    lines = [_HEAD]
-    for release, devices in sorted(kept.items(), reverse=True):
-        lines += [f"## DeepSpeed {release}", ""]
-        calls = ", ".join(f"{device} {devices[device]['calls']}" for device in DEVICES if device in devices)
-        lines += [
-            f"Calls compared: {calls}.",
-            "",
-            "| device | call | DeepSpeed | ours | why |",
-            "|---|---|---|---|---|",
-        ]
-        for device in filter(devices.__contains__, DEVICES):
-            for found in (Difference(*each) for each in devices[device]["differences"]):
-                cells = (f"`{text.replace('|', ' ')}`" for text in found)
-                lines.append(f"| {' | '.join(cells)} | {reason(found, release, meant)} |")
-        lines.append("")
-    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -253,22 +208,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     news = []
     for device in options.accel or DEVICES:
-        release, calls, differences = compared(device, options.deepspeed)
-        kept.setdefault(release, {})[device] = {"calls": calls, "differences": differences}
-        news += [_problem(each, release) for each in differences if not reason(each, release, meant)]
+        printed = on_device(device, options.deepspeed, "-m", "ci.parity", "--here", device)
+        release, calls, differences = json.loads(printed.partition(_MARK)[2].partition("\n")[0])
+        rows = [[*each, reason(each, release, meant)] for each in differences]
+        kept.setdefault(release, {})[device] = {"calls": calls, "differences": rows}
+        for _, call, stock, ours, why in rows:
+            if not why:
+                what = f"{device}: {call} differs from DeepSpeed {release}: {ours}, not {stock}"
+                news.append(Problem(f"{what}; equal it, or list it in {MEANT} with the reason"))
     if options.record:
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        PAGE.write_text(page(kept, meant), encoding="utf-8")
+        PAGE.write_text(page("parity", kept=kept, devices=DEVICES), encoding="utf-8")
     return report(news, "every difference from DeepSpeed's classes is meant")
-
-
-def _problem(found: Difference, release: str) -> Problem:
-    return Problem(
-        what=f"{found.device}: {found.call} differs from DeepSpeed {release}",
-        found=found.ours,
-        expected=found.stock,
-        do=f"equal it, or list it in {MEANT} with the reason",
-    )
 
 
 if __name__ == "__main__":

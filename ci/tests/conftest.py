@@ -59,7 +59,7 @@ class Repository:
         """Write packages/<name>; with `vendor`, the key of the record that it declares."""
         module = name.replace("-", "_")
         folder, source = f"packages/{name}", f"packages/{name}/src/{module}"
-        text = f'[project]\nname = "{name}"\ndependencies = {list(requires)!r}\n{ORIGIN}'
+        text = f'[project]\nname = "{name}"\ndescription = "A package"\ndependencies = {list(requires)!r}\n{ORIGIN}'
         if vendor:
             text += f'[project.entry-points."accel.vendors"]\n"{vendor}" = "{module}.vendor:VENDOR"\n'
         self.write(f"{folder}/pyproject.toml", text)

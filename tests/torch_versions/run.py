@@ -5,7 +5,7 @@
     python tests/torch_versions/run.py [--record] [PART ...]
 
 All parts take about half an hour on two cores, `launchers` two minutes. --record: write what passed to runs.json, one
-row a torch and Python, of which `python -m ci.versions` makes a table. `tox run -e torch-newest,torch-floor` does both.
+row a torch and Python, as `tox run -e torch-newest,torch-floor` does. `python -m ci.feature_matrix write` shows them.
 """
 
 from __future__ import annotations

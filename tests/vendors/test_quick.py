@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import accel_sim
-from ci import feature_matrix
-from ci.feature_matrix import Results
+from ci import conformance
+from ci.conformance import Results
 from shared.children import on_device
 
 ROOT = Path(__file__).resolve().parents[2]
-CLAIMED = feature_matrix.load(ROOT)
+CLAIMED = conformance.load(ROOT)
 
 
 def shown(claimed: Results, folder: Path, *arguments: str, **modes: bool) -> Results:
@@ -34,7 +34,7 @@ def shown(claimed: Results, folder: Path, *arguments: str, **modes: bool) -> Res
     )  # fmt: skip
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout[-4000:]
-    return feature_matrix.condense([json.loads(file.read_text(encoding="utf-8"))])
+    return conformance.condense([json.loads(file.read_text(encoding="utf-8"))])
 
 
 IMPORT_ALL = """
@@ -58,7 +58,7 @@ def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> No
     tiers = ["--tier", "host", "--tier", "device", "--quick"]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers, race=True, deferred=True)
     assert len(found.checks) >= 150
-    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
+    assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path
     tiers = ["--tier", "host", "--tier", "device", *(["--quick"] if claimed.key == "npu" else [])]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers, like_hardware=True)
     assert len(found.checks) >= 150
-    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
+    assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 
 @pytest.fixture(scope="module")
@@ -92,4 +92,4 @@ def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, stoc
     shared = ["--stock-answers", str(stock_answers)]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", *shared)
     assert len(found.engine) >= 8
-    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
+    assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
