@@ -37,13 +37,19 @@ MORE = (
 SLOW = ("packages/accel-testkit/tests/suite/test_variants.py",)
 
 
+def _left_out(item: pytest.Item) -> bool:
+    """True where the test is marked with a sample of its parameters, and has none of them."""
+    sample, of = item.get_closest_marker("sample"), getattr(item, "callspec", None)
+    return sample is not None and not any(fnmatch(of.id, pattern) for pattern in sample.args)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         file = item.nodeid.partition("::")[0]
         if any(fnmatch(file, pattern) for pattern in MORE):
             item.add_marker(pytest.mark.more)
-        if any(fnmatch(file, pattern) for pattern in SLOW):
+        if any(fnmatch(file, pattern) for pattern in SLOW) or _left_out(item):
             item.add_marker(pytest.mark.slow)
 
 

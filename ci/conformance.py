@@ -28,6 +28,7 @@ class Results:
     checks:  check of the suite -> `passed`, `failed`, the trait by which it was skipped, or `skipped: reason`.
     engine:  configuration -> {"outcome": …, "difference": largest of a loss, "identical": to stock's losses}.
     traits:  what the vendor declares missing -> the reason.
+    recorded: `suite` and `engine` -> day and commit.
     """
 
     key: str
@@ -37,8 +38,7 @@ class Results:
     traits: dict[str, str] = field(default_factory=dict)
     checks: dict[str, str] = field(default_factory=dict)
     engine: dict[str, dict[str, Any]] = field(default_factory=dict)
-    date: str = ""
-    commit: str = ""
+    recorded: dict[str, str] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add a check's row as the testkit writes it; of an engine's configuration the worst outcome counts."""
@@ -99,9 +99,10 @@ def condense(documents: Iterable[Mapping[str, Any]]) -> Results:
 def record(root: Path, new: Results) -> None:
     """Keep a run, over what was kept of the accelerator before: a run of the suite leaves the engine's results."""
     old = kept(root, new.key)
+    now = f"{datetime.now(timezone.utc).date()}, {git(root, 'rev-parse', '--short=8', 'HEAD')}"
+    ran = {"suite": new.checks, "engine": new.engine}
+    new.recorded = old.recorded | {kind: now for kind, found in ran.items() if found}
     new.checks, new.engine = new.checks or old.checks, new.engine or old.engine
-    new.commit = git(root, "rev-parse", "--short=8", "HEAD")
-    new.date = datetime.now(timezone.utc).date().isoformat()
     file = root / KEPT / f"{new.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     # Sorted, so that a new run changes the lines of what has changed.

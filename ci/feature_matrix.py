@@ -168,7 +168,7 @@ def shown(row: Mapping[str, Any], result: Results) -> tuple[str, ...]:
     sim = f"accel sim {key} -- " if result.simulated else ""
     command = f"`{sim}python -m pytest --pyargs accel_testkit.{kind} --accel {key}`"
     what = "; ".join(parts) if outcomes else ""
-    return feature, key, evidence, what, f"{result.date}, {result.commit}", about, command
+    return feature, key, evidence, what, result.recorded.get(kind, ""), about, command
 
 
 # ----------------------------------------------------------------------------------------------------- the program

@@ -220,7 +220,7 @@ def test_what_a_vendor_no_longer_declares_is_forgotten(root: Path) -> None:
     run(root, "record", row("device.index"), traits={})
     (result,) = conformance.load(root)
     assert result.traits == {}
-    assert result.date
+    assert result.recorded
 
 
 def test_each_row_of_the_matrix_has_evidence() -> None:

@@ -55,6 +55,7 @@ def alone(python: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[in
     return tokens
 
 
+@pytest.mark.sample("shm")
 @pytest.mark.parametrize("backend", ["shm", "gloo"])
 def test_two_ranks_make_the_tokens_of_one_process(backend, alone, tmp_path, python) -> None:
     flags = (*TINY, "--check", "--backend", backend, "--json", "made.json")
@@ -153,6 +154,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample("unknown model", "bad dtype")
 @pytest.mark.parametrize("case", REFUSED)
 def test_input_is_refused_before_anything_is_loaded(case, tmp_path, monkeypatch) -> None:
     flags, found = REFUSED[case]

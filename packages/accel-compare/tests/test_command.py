@@ -69,6 +69,7 @@ def record(request: pytest.FixtureRequest, kept: Callable[[str], Path], tmp_path
     return Path(shutil.copytree(kept(getattr(request, "param", "by module")), tmp_path / "record"))
 
 
+@pytest.mark.sample("npu")
 @pytest.mark.parametrize("sim", ["npu", "hpu", "mps"])
 def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(record, sim) -> None:
     done = compare("replay", record, "--", "train.py", "language", sim=sim)
@@ -204,6 +205,7 @@ def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.sample("operation")
 @pytest.mark.parametrize("by", ["module", "operation"])
 def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by: str) -> None:
     alone = subprocess.run(
@@ -221,6 +223,7 @@ def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by
 of_collectives = pytest.mark.parametrize("record", ["collectives"], indirect=True)
 
 
+@pytest.mark.sample("reduce_scatter*")
 @of_collectives
 @pytest.mark.parametrize(
     "doubled",

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 _registered = False
 
 
+#: They import torch_npu on every machine; one that fails would end the program.
+_NPU_BUILDERS = "deepspeed.ops.op_builder.npu"
+
+
 class DeepSpeedImportFinder:
-    """A meta path finder that finds no module; it registers the hooks when `import deepspeed` begins.
+    """Meta path finder that finds no module. It registers the hooks when `import deepspeed` begins.
 
     Registering them earlier would load wrapt (fifteen modules) in programs that never import deepspeed.
     """
@@ -40,6 +44,10 @@ class DeepSpeedImportFinder:
         # It stays in the path: importlib goes through the list at this moment, and would skip the next finder.
         if name == "deepspeed":
             _register_hooks()
+        elif name == "torch_npu" and os.environ.get("ACCEL_BRIDGE") != "0":
+            spec = getattr(sys.modules.get(_NPU_BUILDERS), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                raise ImportError("torch_npu is not imported for builders of another accelerator", name=name)
 
 
 def autoload() -> None:
@@ -47,23 +55,18 @@ def autoload() -> None:
     register()
     try:
         find_distributed_backends(sys.modules.get("torch.distributed"))
-    except Exception:
-        logging.getLogger("accel_core").exception(
-            "backends of torch.distributed are not found by their entry points"
-        )
-    if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
-        try:
+        if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
             follow_store_address()
-        except Exception:
-            logging.getLogger("accel_core").exception("torch's store will listen on all interfaces")
+    except Exception:
+        logging.getLogger("accel_core").exception("torch's own backends and store serve, on all interfaces")
 
 
 def register() -> None:
     """Register the hooks for the import of deepspeed, or run them now if it is imported. Idempotent."""
+    if DeepSpeedImportFinder not in sys.meta_path:
+        sys.meta_path.insert(0, DeepSpeedImportFinder)
     if "deepspeed" in sys.modules:
         _register_hooks()
-    elif DeepSpeedImportFinder not in sys.meta_path:
-        sys.meta_path.insert(0, DeepSpeedImportFinder)
 
 
 def find_distributed_backends(distributed: Any) -> None:
@@ -77,16 +80,12 @@ def find_distributed_backends(distributed: Any) -> None:
     if backend is None or hasattr(backend, theirs) or hasattr(c10d, theirs):
         return
     stock = backend.__new__
-    if hasattr(stock, "finds_entry_points"):
-        return
 
     def new(cls: Any, name: Any) -> Any:
-        if isinstance(name, str):
-            for part in name.lower().split(","):
-                _load_backend(cls, part.rpartition(":")[2])
+        for part in name.lower().split(",") if isinstance(name, str) else ():
+            _load_backend(cls, part.rpartition(":")[2])
         return stock(cls, name)
 
-    new.finds_entry_points = True  # type: ignore[attr-defined]
     backend.__new__ = new
 
 

@@ -194,6 +194,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.sample("localhost-*")
 @pytest.mark.parametrize(
     ("address", "listens", "reached"),
     [("127.0.0.1", "127.0.0.1", "False"), ("localhost", "localhost", "False"), ("127.0.0.1", "", "True")],
@@ -303,6 +304,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "late.so")
 
 
+@pytest.mark.sample("deepspeed")
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_a_late_thread_of_gloo_does_not_abort_the_end(children: Any, first: str, late: str) -> None:

@@ -22,6 +22,7 @@ _ORDERS = {
 }
 
 
+@pytest.mark.sample("torch first", "deepspeed's builders first")
 @pytest.mark.parametrize("first", _ORDERS.values(), ids=_ORDERS)
 def test_accelerator_and_builders_agree_whoever_is_imported_first(toy: Any, first: str) -> None:
     toy.run(f"{first}\n{_HOLD}")
@@ -38,6 +39,7 @@ _WITHOUT_AUTOLOAD = {
 }
 
 
+@pytest.mark.sample("torch, then core")
 @pytest.mark.parametrize("first", _WITHOUT_AUTOLOAD.values(), ids=_WITHOUT_AUTOLOAD)
 def test_they_agree_with_torch_autoload_switched_off(toy: Any, first: str) -> None:
     toy.run(f"{first}\n{_HOLD}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
@@ -64,6 +66,7 @@ _LATE = {
 }
 
 
+@pytest.mark.sample("deepspeed's door, taken before")
 @pytest.mark.parametrize("door", _LATE.values(), ids=_LATE)
 def test_they_agree_after_a_late_set_accelerator(both: Any, door: str) -> None:
     both.run(
@@ -105,6 +108,7 @@ _FORKS = {
 }
 
 
+@pytest.mark.sample("after use")
 @pytest.mark.parametrize("before", _FORKS.values(), ids=_FORKS)
 def test_a_forked_child_has_what_its_parent_has(toy: Any, before: str) -> None:
     toy.run(
@@ -126,6 +130,7 @@ def test_a_forked_child_has_what_its_parent_has(toy: Any, before: str) -> None:
     )
 
 
+@pytest.mark.sample("import deepspeed")
 @pytest.mark.parametrize("first", ["import deepspeed", "import accel_core", "import accel_core, deepspeed"])
 def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(toy: Any, first: str) -> None:
     toy.run(
@@ -141,6 +146,12 @@ def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(toy: Any, first: 
     )
 
 
+@pytest.mark.parametrize("first", ["import deepspeed", "import torch"])
+def test_failing_torch_npu_is_left_to_npu(toy: Any, first: str, tmp_path: Path) -> None:
+    (tmp_path / "torch_npu.py").write_text("raise OSError('libhccl.so: cannot open shared object file')")
+    toy.run(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{first}\n{_HOLD}", DS_ACCELERATOR="toy")
+
+
 # --- accelerators and builders written against DeepSpeed's own classes keep working, through every door
 
 _HOLD_OP = "import agreement; agreement.hold('accel_classic')"
@@ -151,6 +162,7 @@ _FIRST = {
 }
 
 
+@pytest.mark.sample("asked for-deepspeed asks first")
 @pytest.mark.parametrize("first", _FIRST.values(), ids=_FIRST)
 @pytest.mark.parametrize(
     "variables",
@@ -237,6 +249,7 @@ def test_its_class_can_not_be_imported_before_deepspeed_when_it_is_the_choice(cl
     classic.run(f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_OP}", DS_ACCELERATOR="classic")
 
 
+@pytest.mark.sample("import deepspeed")
 @pytest.mark.parametrize("first", ["import deepspeed", "accel_core.get_accelerator()"])
 def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: Any, first: str) -> None:
     # Asked first, core finds out by trying: importing the class imports deepspeed, which asks for the class.
@@ -305,6 +318,7 @@ _STEPS = {
 _UNREADABLE = "InvalidEnvironment: [ACC-104] cannot read the switch"
 
 
+@pytest.mark.sample("deepspeed first-*")
 @pytest.mark.parametrize(
     ("steps", "variables", "kind"),
     [

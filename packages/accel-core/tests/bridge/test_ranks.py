@@ -52,6 +52,7 @@ ASKED: list[tuple[dict[str, Any], dict[str, str], Sequence[str]]] = [
 ]
 
 
+@pytest.mark.sample("SLURM*")
 @pytest.mark.parametrize(
     ("arguments", "given", "added"), ASKED, ids=[" ".join({**a, **g}) for a, g, _ in ASKED]
 )
@@ -185,6 +186,7 @@ _MPIEXEC = {
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
+@pytest.mark.sample("openmpi")
 @pytest.mark.upstream
 @pytest.mark.parametrize(
     ("mpi", "count", "nested"),

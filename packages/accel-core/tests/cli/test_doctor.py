@@ -49,6 +49,7 @@ def test_torch_is_not_installed(bare: Any) -> None:
     assert "pip install 'torch<2.16,>=2.8'" in problem["advice"]
 
 
+@pytest.mark.sample("raises")
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -101,6 +102,7 @@ def test_torch_itself_can_not_be_imported(healthy: Any) -> None:
     assert "pip install --force-reinstall torch==2.13.0" in problem["advice"]
 
 
+@pytest.mark.sample("in the place of torch")
 @pytest.mark.parametrize("installed", [False, True], ids=["without torch", "in the place of torch"])
 def test_a_folder_called_torch_is_imported_in_its_place(bare: Any, tmp_path: Any, installed: bool) -> None:
     bare.cpu()
@@ -303,6 +305,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sample("unknown", "bridge")
 @pytest.mark.parametrize(("variables", "code", "found"), FAULTS.values(), ids=FAULTS)
 def test_a_variable_that_makes_the_run_fail(
     healthy: Any, variables: dict[str, str], code: str, found: str
@@ -343,6 +346,7 @@ def toy(healthy: Any) -> Any:
     return healthy
 
 
+@pytest.mark.sample("ACCEL_BRIDGE")
 @pytest.mark.parametrize("variables", OFF.values(), ids=OFF)
 def test_not_joined_it_says_which_accelerator_deepspeed_uses(toy: Any, variables: dict[str, str]) -> None:
     result = toy.doctor(**variables)

@@ -40,6 +40,7 @@ def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.L
     return done
 
 
+@pytest.mark.sample("3")
 @reduces_right
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_results_are_right_for_every_function_type_operation_size_and_stride(ranks: int) -> None:
@@ -62,6 +63,7 @@ def test_a_list_with_too_few_or_too_many_tensors_is_an_error() -> None:
     assert [len(errors) for errors in jobs.values(programs.of_another_length, 2)] == [2, 2]
 
 
+@pytest.mark.sample("*ddp*")
 @pytest.mark.parametrize(
     "program",
     [programs.ddp, pytest.param(programs.fsdp, marks=reduces_right), programs.functionals, programs.handles],
@@ -176,6 +178,7 @@ def test_different_calls_are_an_error_on_every_rank_that_shows_both(
     assert named in reports[0].error
 
 
+@pytest.mark.sample("4-*")
 @pytest.mark.parametrize(("ranks", "hosts"), [(2, ()), (3, ()), (4, (0, 0, 1, 1))])
 def test_unequal_all_to_all_raises_everywhere(ranks: int, hosts: tuple[int, ...]) -> None:
     for rank, report in enumerate(jobs.run(faults.uneven, ranks, hosts, backend="gloo" if hosts else "shm")):

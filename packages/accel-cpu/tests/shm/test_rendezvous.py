@@ -378,6 +378,7 @@ def _run(store: str, users: Sequence[int], *wraps: Sequence[str]) -> list[dict[s
 NO_DEV_SHM = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9"
 
 
+@pytest.mark.sample("*size=1m*")
 @in_containers
 @pytest.mark.parametrize("change", ["mount -t tmpfs -o size=1m none /dev/shm", NO_DEV_SHM])
 def test_a_dev_shm_of_1_mib_or_none_makes_no_difference(store: str, change: str) -> None:
@@ -389,6 +390,7 @@ def test_a_dev_shm_of_1_mib_or_none_makes_no_difference(store: str, change: str)
 CONTAINER = ("unshare", "-m", "--ipc", "--pid", "--fork", "--mount-proc")
 
 
+@pytest.mark.sample("containers")
 @in_containers
 @pytest.mark.parametrize(
     ("user", "wrap", "reason"),

@@ -104,6 +104,7 @@ def rank_map(text: str) -> list[list[int]]:
 _ALL = tuple(product(PACKAGES, [("localhost",), TWO]))
 
 
+@pytest.mark.sample("local-*", "pdsh-hosts7-*", "openmpi-hosts5-*")
 @pytest.mark.parametrize(
     ("engine", "hosts", "reduces"),
     [
@@ -125,6 +126,7 @@ def test_ranks_are_where_the_plan_has_them(start, loopback, tmp_path, engine, ho
     assert launch.gone_within(60)
 
 
+@pytest.mark.sample("pdsh", "impi")
 @pytest.mark.parametrize("engine", PACKAGES)
 def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine):
     need(engine)
@@ -138,6 +140,7 @@ def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine):
     assert launch.gone_within(60)
 
 
+@pytest.mark.sample("pdsh", "mpich")
 @pytest.mark.parametrize("engine", PACKAGES)
 def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback, engine):
     need(engine)

@@ -169,6 +169,7 @@ def inject(engine: str, folder: Path, seed: int, requests: int) -> tuple[int, in
     return good, bad
 
 
+@pytest.mark.sample("*-uring")
 @pytest.mark.parametrize("engine", ["uring", "threads"])
 @pytest.mark.parametrize(
     ("runs", "requests", "least"), [(4, 60, 20), pytest.param(50, 1000, 5000, marks=pytest.mark.slow)]

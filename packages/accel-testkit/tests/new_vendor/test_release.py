@@ -46,6 +46,7 @@ def xyz(tmp_path: Path) -> Path:
     return tmp_path / "accel-xyz"
 
 
+@pytest.mark.sample("abcdefghijklmnop-*-the defaults")
 @pytest.mark.parametrize("settings", [[], ["--isolated"]], ids=["its own settings", "the defaults"])
 @pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=" ".join)
 def test_ruff_has_nothing_to_say(check: list[str], settings: list[str], package: Path, run: Run) -> None:
