@@ -20,7 +20,6 @@ from ci.program import Problem, git, python, report
 
 PUBLIC = ("vendor", "device", "op_builder", "interface", "errors")
 SOURCE = "packages/accel-core/src"
-NUMBER = "INTERFACE_VERSION = "
 
 
 def check(root: Path) -> Iterator[Problem]:
@@ -43,9 +42,9 @@ def check(root: Path) -> Iterator[Problem]:
             yield Problem(f"{what}; take it back, or increase INTERFACE_VERSION (CONTRIBUTING.md): {found}")
 
 
-def number(root: Path, commit: str = "HEAD") -> int:
-    """Return the interface number of the core in a commit."""
-    printed = git(root, "grep", "-hE", f"^{NUMBER}[0-9]+$", commit, "--", SOURCE)
+def number(root: Path, *commit: str) -> int:
+    """Return the interface number of the core in this tree, or in a commit."""
+    printed = git(root, "grep", "-hE", "^INTERFACE_VERSION = [0-9]+$", *commit, "--", SOURCE)
     return int(re.findall(r"\d+", printed)[0])
 
 
