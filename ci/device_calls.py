@@ -107,8 +107,8 @@ def sources() -> dict[str, Counter[Call]]:
     found = {f"DeepSpeed {metadata.version('deepspeed')}": calls(deepspeed_folder() or HERE, _SKIPPED)}
     ours: Counter[Call] = Counter()
     for package in sorted((HERE.parent / "packages").glob("accel-*/src")):
-        # accel-sim implements devices, and accel-port has such calls as text to rewrite.
-        ours.update(calls(package, ("accel_sim/*", "accel_port/*")))
+        # accel-sim and accel-rehearse implement devices, and accel-port has such calls as text to rewrite.
+        ours.update(calls(package, ("accel_rehearse/*", "accel_sim/*", "accel_port/*")))
     return found | {"accel": ours}
 
 

@@ -85,18 +85,10 @@ def priority(key: str, variant: str = "") -> int:
 ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it
-_SIMULATOR, _TESTKIT = "accel-sim", "accel-testkit"  # which requires both
+_SIMULATOR, _TESTKIT, _REHEARSAL = "accel-sim", "accel-testkit", "accel-rehearse"
 _VENDORS = {entry.distribution for entry in CASCADE}
-_OWN = {
-    *_VENDORS,
-    "accel-core",
-    "accel-compare",
-    "accel-launch",
-    "accel-port",
-    _KERNELS,
-    _SIMULATOR,
-    _TESTKIT,
-}
+_OWN = {*_VENDORS, _KERNELS, _SIMULATOR, _TESTKIT, "accel-core", "accel-launch", "accel-port"}
+_OWN |= {"accel-compare", _REHEARSAL}
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 
@@ -113,7 +105,7 @@ def pip_install(*requirements: str, options: str = "") -> str:
         for name, requirement in zip(names, requirements, strict=True)
     ]
     needed = {_KERNELS} if from_checkout & {*_VENDORS, _TESTKIT} else set()
-    if _TESTKIT in from_checkout:
+    if from_checkout & {_REHEARSAL, _TESTKIT}:
         needed.add(_SIMULATOR)
     arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not distribution_version(name)]
     return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)
