@@ -27,6 +27,7 @@ MORE = (
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
     "packages/accel-ops/tests/test_[dfiksz]*.py",
+    "packages/accel-rehearse/tests/test_rehearsals.py",
     "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",
     "packages/accel-xpu/tests/spirv/*",

@@ -74,10 +74,9 @@ def _text(node: ast.AST) -> str:
 def sources() -> dict[str, Counter[tuple[str, str]]]:
     """Return the calls of DeepSpeed and of our packages."""
     found = {f"DeepSpeed {metadata.version('deepspeed')}": calls(deepspeed_folder() or ROOT, DATA["skipped"])}
-    # accel-sim implements devices, and accel-port has such calls as text to rewrite.
-    ours = [
-        calls(each, ("accel_sim/*", "accel_port/*")) for each in sorted(ROOT.glob("packages/accel-*/src"))
-    ]
+    # accel-sim and accel-rehearse implement devices, and accel-port has such calls as text to rewrite.
+    skipped = ("accel_rehearse/*", "accel_sim/*", "accel_port/*")
+    ours = [calls(each, skipped) for each in sorted(ROOT.glob("packages/accel-*/src"))]
     return found | {"accel": sum(ours, Counter())}
 
 

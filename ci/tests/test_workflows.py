@@ -87,7 +87,8 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("package", "platform", "count"),
-    [("accel-cpu", "linux", 2), ("accel-ops", "linux", 2), ("accel-ops", "macos", 1), ("accel-sim", "linux", 10)],
+    [("accel-cpu", "linux", 2), ("accel-ops", "linux", 2), ("accel-ops", "macos", 1), ("accel-sim", "linux", 10),
+     ("accel-rehearse", "linux", 10)],
 )  # fmt: skip
 def test_cibuildwheel_knows_what_to_build(package: str, platform: str, count: int) -> None:
     pytest.importorskip("cibuildwheel", reason="not run: requirements-dev.txt is newer than this environment")

@@ -86,19 +86,10 @@ ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it
 _METHODS = "accel-zero"  # which requires it, too; accel-cpu requires both
-_SIMULATOR, _TESTKIT = "accel-sim", "accel-testkit"  # which requires both
+_SIMULATOR, _TESTKIT, _REHEARSAL = "accel-sim", "accel-testkit", "accel-rehearse"
 _VENDORS = {entry.distribution for entry in CASCADE}
-_OWN = {
-    *_VENDORS,
-    "accel-core",
-    "accel-compare",
-    "accel-launch",
-    "accel-port",
-    _KERNELS,
-    _METHODS,
-    _SIMULATOR,
-    _TESTKIT,
-}
+_OWN = {*_VENDORS, _KERNELS, _METHODS, _SIMULATOR, _TESTKIT, _REHEARSAL}
+_OWN |= {"accel-compare", "accel-core", "accel-launch", "accel-port"}
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 
@@ -117,7 +108,7 @@ def pip_install(*requirements: str, options: str = "") -> str:
     needed = {_KERNELS} if from_checkout & {*_VENDORS, _METHODS, _TESTKIT} else set()
     if "accel-cpu" in from_checkout:
         needed.add(_METHODS)
-    if _TESTKIT in from_checkout:
+    if from_checkout & {_REHEARSAL, _TESTKIT}:
         needed.add(_SIMULATOR)
     arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not distribution_version(name)]
     return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)

@@ -54,7 +54,7 @@ def activate(key: str) -> Simulation:
 def _start(vendor: SimVendor) -> Simulation:
     chosen = settings.read()
     physical = vendors.visible_devices(vendor, chosen.devices, os.environ)[: vendor.max_devices]
-    native = _load()
+    native = load(build.DEVICE)
     if vendor.claims:
         backend_registration.rename_privateuse1_backend(vendor.key)
     native.activate(
@@ -70,26 +70,25 @@ def _start(vendor: SimVendor) -> Simulation:
     return Simulation(vendor, chosen, native, physical, _module(vendor))
 
 
-def _load() -> Any:
-    packaged = build.packaged()
+def load(extension: build.Extension) -> Any:
+    """Return an extension as a module, the wheel's library or one that is compiled here."""
+    packaged = build.packaged(extension)
     if packaged is not None:
         try:
-            return _import(str(packaged))
+            return _import(extension.name, str(packaged))
         except ImportError as error:  # of another build of the same release
-            _log.warning("accel-sim's library for this torch does not load, it is compiled: %s", error)
-    return native_build.load(build.compiled(), _import)
+            _log.warning("%s.so of the wheel does not load, it is compiled: %s", extension.name, error)
+    return native_build.load(build.compiled(extension), functools.partial(_import, extension.name))
 
 
-def _import(path: str) -> Any:
+def _import(name: str, path: str) -> Any:
     # The path is a descriptor's: it has no suffix by which Python could tell what it is.
-    spec = importlib.util.spec_from_file_location(
-        build.NAME, path, loader=ExtensionFileLoader(build.NAME, path)
-    )
+    spec = importlib.util.spec_from_file_location(name, path, loader=ExtensionFileLoader(name, path))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[build.NAME] = module
+    sys.modules[name] = module
     return module
 
 

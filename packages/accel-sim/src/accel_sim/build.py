@@ -14,7 +14,9 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,17 +27,35 @@ from accel_core.vendor import in_range
 from accel_sim.errors import NotSimulated, SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
-NAME = "accel_sim_native"
-#: Libraries that were compiled with the wheel: see hatch_build.py.
-PREBUILT = Path(__file__).with_name("prebuilt")
-_WITH_PYTHON = ("agreement", "autocast", "collectives", "dry_collectives", "module", "places")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A Python module in C++ that is compiled for the installed torch.
+
+    title: its name in messages; command: who compiles it. sources: its folder. units: files that are compiled as one.
+    """
+
+    name: str
+    title: str
+    command: str
+    sources: Path
+    units: Mapping[str, Sequence[str]]
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Return where its headers are: its own, and the device's."""
+        return tuple(dict.fromkeys((self.sources, SOURCES)))
+
+
+_WITH_PYTHON = ("agreement", "autocast", "collectives", "module", "places")
 #: The files of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
 #: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {
     "collectives and Python": _WITH_PYTHON,
     "device and operators": tuple(sorted({path.stem for path in SOURCES.glob("*.cpp")} - {*_WITH_PYTHON})),
 }
-
+DEVICE = Extension("accel_sim_native", "the simulated device", "accel sim", SOURCES, UNITS)
 
 #: The lowest torch that the device compiles for. accel-testkit imports this package with older ones, too.
 OLDEST = "2.13"
@@ -67,29 +87,38 @@ def check_torch(key: str) -> None:
         )
 
 
-def library() -> Path:
+def library(extension: Extension = DEVICE) -> Path:
     """Return the library: the wheel's, or one that is built if it is not there yet.
 
     Raises `SimulatorBuildFailed` or `CacheUnusable`.
     """
-    return packaged() or compiled()
+    return packaged(extension) or compiled(extension)
 
 
-def packaged(folder: Path = PREBUILT) -> Path | None:
+def packaged(extension: Extension) -> Path | None:
     """Return the library that the wheel has for the installed torch's minor release; None where it has none."""
-    path = _place(folder)
+    path = _place(extension, extension.sources.with_name("prebuilt"))  # as hatch_build.py puts it
     return path if path.is_file() else None
 
 
-def _place(folder: Path) -> Path:
+def _place(extension: Extension, folder: Path) -> Path:
     minor = ".".join(str(_torch()[1]["__version__"]).split(".")[:2])
-    return folder / f"torch-{minor}-{sys.implementation.cache_tag}" / f"{NAME}.so"
+    return folder / f"torch-{minor}-{sys.implementation.cache_tag}" / f"{extension.name}.so"
 
 
-def compiled() -> Path:
+def put(extension: Extension, folder: Path) -> None:
+    """Add a library to the folder from which hatch_build.py takes those of the wheel."""
+    place = _place(extension, folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(compiled(extension), place)
+
+
+def compiled(extension: Extension) -> Path:
     """Return the library that is built here. Raises as `library` does."""
-    with BuildProgress("accel sim") as progress:
-        return build.library(_source(), lambda _source, target: _compile_library(target, progress))
+    with BuildProgress(extension.command) as progress:
+        return build.library(
+            _source(extension), lambda _source, target: _compile_library(extension, target, progress)
+        )
 
 
 @cache
@@ -112,12 +141,12 @@ def _torch() -> tuple[Path, dict[str, Any]]:
     return folder, vars(module)
 
 
-def _source() -> Source:
+def _source(extension: Extension) -> Source:
     # Where torch and Python are installed does not matter: environments of the same versions share a build.
     version = _torch()[1]
     versions = (str(version["__version__"]), str(version["git_version"]), str(sys.implementation.cache_tag))
-    files = tuple(SOURCES / f"{name}.cpp" for names in UNITS.values() for name in names)
-    return Source(NAME, files, folders=(SOURCES,), flags=(*_options(), *versions))
+    files = tuple(extension.sources / f"{name}.cpp" for names in extension.units.values() for name in names)
+    return Source(extension.name, files, folders=extension.folders, flags=(*_options(), *versions))
 
 
 def _options() -> list[str]:
@@ -128,14 +157,10 @@ def _options() -> list[str]:
     ]  # fmt: skip
 
 
-def _headers() -> list[str]:
+def _headers(extension: Extension) -> list[str]:
     root = _torch()[0] / "include"
-    return [
-        f"-I{SOURCES}",
-        f"-I{root}",
-        f"-I{root / 'torch/csrc/api/include'}",
-        f"-I{sysconfig.get_paths()['include']}",
-    ]
+    others = (root, root / "torch/csrc/api/include", sysconfig.get_paths()["include"])
+    return [f"-I{folder}" for folder in (*extension.folders, *others)]
 
 
 def _compiler() -> list[str]:
@@ -150,30 +175,35 @@ def _compiler() -> list[str]:
     return command
 
 
-def _compile_library(target: Path, progress: BuildProgress) -> None:
+def _compile_library(extension: Extension, target: Path, progress: BuildProgress) -> None:
     command = _compiler()
     version = _torch()[1]["__version__"]
     progress.begin(
-        len(UNITS),
-        f"compiling the simulated device for torch {version}, about half a minute; later runs find it",
+        len(extension.units),
+        f"compiling {extension.title} for torch {version}, about half a minute; later runs find it",
     )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda unit: _compile(command, target.parent, unit, progress), UNITS))
+        units = pool.map(
+            lambda unit: _compile(extension, command, target.parent, unit, progress), extension.units
+        )
+        objects = [str(unit) for unit in units]
     # torch's libraries are loaded already when this one is: it needs no path to them.
     libraries = _torch()[0] / "lib"
     _run(
-        [*command, "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
+        [*command, "-shared", "-o", str(target), *objects, f"-L{libraries}",
          "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"],
         target.parent,
     )  # fmt: skip
 
 
-def _compile(command: list[str], work: Path, unit: str, progress: BuildProgress) -> Path:
+def _compile(
+    extension: Extension, command: list[str], work: Path, unit: str, progress: BuildProgress
+) -> Path:
     stem = unit.replace(" ", "_")
     source, target = work / f"{stem}.cpp", work / f"{stem}.o"
-    source.write_text("".join(f'#include "{name}.cpp"\n' for name in UNITS[unit]), encoding="utf-8")
+    source.write_text("".join(f'#include "{name}.cpp"\n' for name in extension.units[unit]), encoding="utf-8")
     progress.part(unit)
-    _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)], work)
+    _run([*command, *_options(), *_headers(extension), "-c", str(source), "-o", str(target)], work)
     progress.done(unit)
     return target
 
@@ -287,6 +317,4 @@ class BuildProgress:
 
 # python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it.
 if __name__ == "__main__":
-    place = _place(Path(sys.argv[1]))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(compiled(), place)
+    put(DEVICE, Path(sys.argv[1]))

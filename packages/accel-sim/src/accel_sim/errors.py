@@ -34,18 +34,6 @@ class DataRace(AccelError, RuntimeError, code="ACC-708"):
     """Race mode found two unordered accesses to the same memory, one of which writes."""
 
 
-class InvalidRecord(AccelError, ValueError, code="ACC-711"):
-    """A file is not the record of a rehearsal, or of another schema."""
-
-
-class UnknownProfile(AccelError, ValueError, code="ACC-712"):
-    """No device has this name in the rehearsal's list."""
-
-
-class InvalidRehearsal(AccelError, ValueError, code="ACC-713"):
-    """The options of a rehearsal do not make a job."""
-
-
 def raise_not_simulated(full: str, why: str = "", error: type[NotSimulated] = NotSimulated) -> NoReturn:
     """Raise `NotSimulated` for a name that exists on the real device.
 

@@ -26,7 +26,8 @@ def enable(native: Any, vendor: SimVendor, settings: Settings) -> None:
     """Enable the modes that the settings ask for."""
     native.enable_modes(settings.race, settings.deferred)
     if settings.like_hardware:
-        native.enable_hardware(min(_OTHERS, settings.memory // 8), vendor.padding, vendor.arena)
+        native.model_memory(min(_OTHERS, settings.memory // 8), vendor.padding, vendor.arena)
+        native.enable_hardware()
     if settings.race:
         here = Path(__file__)
         native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])

@@ -124,7 +124,7 @@ _ELSEWHERE = {
     "compare": "accel-compare",
     "new-vendor": "accel-testkit",
     "port": "accel-port",
-    "rehearse": "accel-sim",
+    "rehearse": "accel-rehearse",
     "sim": "accel-sim",
     "verify": "accel-testkit",
     "zero": "accel-zero",

@@ -101,13 +101,24 @@ torch::Library& library(c10::DispatchKey key, const char* name = "aten");
 // Calls a function with the full name and the handle of each operator of a namespace that has a schema.
 void each_operator(
     const std::string& name, c10::function_ref<void(const std::string&, const c10::OperatorHandle&)> visit);
-at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack);
+inline at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto count = op.schema().arguments().size();
+  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count, count);
+}
 // Whether the operator's results are views of its arguments.
-bool is_view(const c10::OperatorHandle& op);
+inline bool is_view(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
+}
 // Calls `before` instead of the CPU's kernel of each operator that is not left out; false: the kernel still has to run.
 // Operators whose arguments have no boxed form, and those that change a storage, are left out always.
 using BeforeKernel = bool(const c10::OperatorHandle&, Stack*);
 void wrap_host_kernels(BeforeKernel* before, c10::function_ref<bool(const c10::OperatorHandle&)> leaves_out);
+
+// Runs the operator's meta kernel and makes results of its shapes on the device, or on the host. False: it has none.
+bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device);
+// The device of an operator's results, if it has simulated tensors or makes some.
+std::optional<c10::Device> device_of_results(const c10::OperatorHandle& op, const Stack& stack);
 
 void register_kernels();     // allocation, storages, copies; attention and recurrent cells
 void register_fallback();    // every other operator that has a CPU kernel; to be called after it

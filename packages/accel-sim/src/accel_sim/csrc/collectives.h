@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between simulated devices, and the Python side of dry mode.
+// Collectives between simulated devices.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -20,7 +20,5 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend>
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types use those of PrivateUse1.
 void register_collectives();
 void bind_collectives(py::module_& m);  // the classes of backends
-void bind_dry(py::module_& m);
-void bind_dry_collectives(py::module_& m);  // groups of one rank, whose other ranks do not exist
 
 } // namespace accel_sim

@@ -3,7 +3,6 @@
 // Errors of the device that arrive after the call that started the work: operators that are told to fail, and in
 // hardware-like mode an index out of range.
 #include "aten.h"
-#include "dry.h"
 
 #include <atomic>
 #include <mutex>
@@ -100,7 +99,7 @@ void fail(const std::string& name, c10::DeviceIndex device) {
 
 bool is_dropped(const c10::OperatorHandle& op, Stack* stack) {
   if (late().failing.empty()) return false;
-  const auto device = dry_device(op, *stack);
+  const auto device = device_of_results(op, *stack);
   if (!device) return false;
   const auto& name = op.operator_name().name;
   if (late().failing.count(name) != 0) fail(name, device->index());
@@ -121,7 +120,7 @@ bool fails_late(const c10::OperatorHandle& op, const std::string& error, const S
       "aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::take", "aten::scatter", "aten::scatter_"};
   if (names.count(op.operator_name().name) == 0) return false;
   if (error.find("out of range") == std::string::npos && error.find("out of bounds") == std::string::npos) return false;
-  const auto device = dry_device(op, arguments);
+  const auto device = device_of_results(op, arguments);
   if (!device) return false;
   stack->insert(stack->end(), arguments.begin(), arguments.end());
   if (!run_shapes(op, stack, *device)) return false;

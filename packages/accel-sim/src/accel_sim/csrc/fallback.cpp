@@ -3,7 +3,7 @@
 // Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on host views
 // of the device tensors, which are the same memory under the CPU's key. Nothing is copied.
 #include "aten.h"
-#include "dry.h"
+#include "hooks.h"
 #include "graphs.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -223,16 +223,6 @@ void each_operator(
   }
 }
 
-at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto count = op.schema().arguments().size();
-  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count, count);
-}
-
-bool is_view(const c10::OperatorHandle& op) {
-  const auto& returns = op.schema().returns();
-  return !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
-}
-
 void run_observed(
     const c10::OperatorHandle& op, Stack* stack,
     c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run) {
@@ -404,8 +394,8 @@ void compute(Call& call, Stack* stack) {
 
 template <c10::DispatchKey key>
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
-  if (dry().on && key == c10::DispatchKey::CPU && !is_view(op) && is_large(op, *stack, dry().device_limit, /*scattered=*/true)) {
-    const auto device = dry_device(op, *stack);
+  if (dry_run() && key == c10::DispatchKey::CPU && !is_view(op) && dry_run()->skips(op, *stack)) {
+    const auto device = device_of_results(op, *stack);
     if (device && run_shapes(op, stack, *device)) return;
   }
   Call call(op, key);

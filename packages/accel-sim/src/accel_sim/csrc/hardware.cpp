@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Hardware-like mode: what holds for real devices and not for the plain simulation. Sums in another order, denormals
-// that become zero. Its late errors are in failures.cpp, its allocator is that of dry mode (dry.h).
+// that become zero. Its late errors are in failures.cpp, its allocator is modelled (caching.h).
 #include "aten.h"
-#include "dry.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>

@@ -3,7 +3,7 @@
 // Operators that allocate, change a storage or cross devices, and those that torch composes differently for each device
 // type.
 #include "aten.h"
-#include "dry.h"
+#include "hooks.h"
 #include "graphs.h"
 #include "order.h"
 
@@ -176,7 +176,7 @@ void run_copy(const c10::OperatorHandle&, Stack* stack) {
   if (self.scalar_type() != source.scalar_type() && is_simulated(source)) {
     for (const auto& tensor : {self, source}) check_computes(tensor.scalar_type());
   }
-  if (dry().on && bytes_of(self) > dry().device_limit) {
+  if (dry_run() && dry_run()->skips_copy(bytes_of(self))) {
     source.expand_as(self);  // raises for sizes that do not fit
     return;
   }

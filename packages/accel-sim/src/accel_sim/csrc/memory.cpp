@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the device: host memory, counted and limited for each device; and page-locked host memory.
-#include "dry.h"
-#include "runtime.h"
+#include "hooks.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -48,7 +47,7 @@ class Account {
   // The allocator is modelled, and gives the address.
   Piece* take_modelled(size_t asked, int64_t stream, c10::DeviceIndex device) {
     std::lock_guard<std::mutex> lock(mutex);
-    const auto usable = config().capacity - std::min(dry().reserve, config().capacity);
+    const auto usable = config().capacity - std::min(config().reserve, config().capacity);
     const auto limit = std::min(usable, static_cast<size_t>(static_cast<double>(config().capacity) * fraction));
     auto* piece = model.take(asked, stream, limit);
     follow_model();
@@ -76,7 +75,7 @@ class Account {
 
   void empty_cache() {
     std::lock_guard<std::mutex> lock(mutex);
-    if (dry().modelled) {
+    if (config().modelled) {
       model.empty_cache();
       return follow_model();
     }
@@ -147,7 +146,7 @@ void release(void* context) {
   if (block->piece) {
     auto& mine = account(block->device);
     mine.give_back_modelled(block->piece, block->bytes);
-    if (dry().on) ledger().drop(block->key, static_cast<int64_t>(block->bytes), mine.model.allocated, mine.model.reserved);
+    if (dry_run()) dry_run()->given_back(block->key, block->bytes, mine.model);
   } else {
     account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
   }
@@ -186,7 +185,7 @@ class SimAllocator final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     auto& mine = account(device);
     std::lock_guard<std::mutex> lock(mine.mutex);
-    const auto held = static_cast<size_t>(mine.stats.reserved_bytes[0].current) + dry().reserve;
+    const auto held = static_cast<size_t>(mine.stats.reserved_bytes[0].current) + config().reserve;
     return {config().capacity - std::min(held, config().capacity), config().capacity};
   }
 
@@ -205,13 +204,12 @@ class SimAllocator final : public c10::DeviceAllocator {
 
 // Memory of the model. host: a result that was computed in host memory, and stays there.
 c10::DataPtr allocate_modelled(c10::DataPtr host, size_t bytes, c10::DeviceIndex device, uint64_t id, int64_t stream) {
-  const auto at = dry().on ? allocating() : Allocating{};
   auto& mine = account(device);
   auto* piece = mine.take_modelled(bytes, stream, device);
   mark_used(device);
   auto* data = host.get() ? host.get() : piece->data;
-  auto* block = new Block{std::move(host), bytes, device, id, stream, {}, piece, static_cast<uint64_t>(at.site) << 8};
-  if (dry().on) ledger().add(block->key, static_cast<int64_t>(bytes), at.place, mine.model.allocated, mine.model.reserved);
+  auto* block = new Block{std::move(host), bytes, device, id, stream, {}, piece};
+  if (dry_run()) block->key = dry_run()->taken(bytes, mine.model);
   return {data, block, &release, c10::Device(config().type, device)};
 }
 
@@ -235,7 +233,7 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   const auto stream = current_stream(device);
   Allocation allocation{id, bytes, stream, host};
   Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
-  if (dry().modelled && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
+  if (config().modelled && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);
   if (!host.get() && bytes) {
@@ -265,15 +263,6 @@ Block* block_of(const c10::StorageImpl& storage) {
   return data.get_deleter() == &release ? static_cast<Block*>(data.get_context()) : nullptr;
 }
 
-bool label(const c10::StorageImpl& storage, int kind) {
-  auto* block = block_of(storage);
-  if (!block || !block->piece) return false;
-  const auto key = block->key >> 8 << 8 | static_cast<uint64_t>(kind);
-  if (key != block->key) ledger().relabel(block->key, key, static_cast<int64_t>(block->bytes));
-  block->key = key;
-  return true;
-}
-
 c10::Allocator* allocator() {
   return &singleton<SimAllocator>();
 }
@@ -284,7 +273,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
   const auto where = impl->device();
   auto data = bytes ? adopt(c10::DataPtr(), bytes, where.index()) : c10::DataPtr(nullptr, where);
   const auto kept = std::min(bytes, impl->nbytes());
-  if (kept && !(dry().on && kept > dry().device_limit)) std::memcpy(data.get(), impl->data(), kept);
+  if (kept && !(dry_run() && dry_run()->skips_copy(kept))) std::memcpy(data.get(), impl->data(), kept);
   impl->set_data_ptr_noswap(std::move(data));
   impl->set_nbytes(bytes);
 }
@@ -307,13 +296,12 @@ class PinnedAllocator final : public at::HostAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* data = nullptr;
     if (!bytes) return {nullptr, nullptr, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
-    if (dry().on) {
-      data = reserve_addresses(bytes);
+    if (dry_run()) {
+      data = dry_run()->pin(bytes);
     } else {
       const size_t alignment = config().like_hardware ? 512 : 4096;  // a pool cuts its pages
       TORCH_CHECK(posix_memalign(&data, alignment, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
     }
-    host_count().add(static_cast<int64_t>(bytes), true);
     add(data, bytes);
     return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
   }
@@ -358,8 +346,7 @@ void PinnedAllocator::free_one(void* data) {
   const auto range = pinned().range(data);
   pinned().drop(data);
   if (!range) return;
-  host_count().add(-static_cast<int64_t>(range->bytes), true);
-  dry().on ? release_addresses(static_cast<char*>(data), range->bytes) : std::free(data);
+  dry_run() ? dry_run()->unpin(data, range->bytes) : std::free(data);
 }
 
 } // namespace

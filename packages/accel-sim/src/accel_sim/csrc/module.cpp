@@ -3,8 +3,8 @@
 // The Python side of the extension.
 #include "aten.h"
 #include "collectives.h"
-#include "dry.h"
 #include "graphs.h"
+#include "hooks.h"
 #include "order.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -57,15 +57,20 @@ void set_deferred(bool on, bool keep_order) {
   if (!keep_order) accel_sim::order().watch(false);  // what was ordered stays known
 }
 
-// reserve, pad, arena: of the allocator (dry.h).
-void enable_hardware(size_t reserve, size_t pad, bool arena) {
-  auto& allocator = accel_sim::dry();
-  allocator.modelled = true;
-  allocator.reserve = reserve;
-  allocator.pad = pad;
-  allocator.arena = arena;
-  accel_sim::enable_hardware();
+void model_memory(size_t reserve, size_t padding, bool arena) {
+  config().modelled = true;
+  config().reserve = reserve;
+  config().padding = padding;
+  config().arena = arena;
 }
+
+accel_sim::Hooks hooks{
+    [](accel_sim::DryRun* run) { accel_sim::dry_run() = run; },
+    &accel_sim::run_shapes,
+    &accel_sim::wrap_host_kernels,
+    &accel_sim::block_of,
+    &accel_sim::in_device_work,
+    &accel_sim::check_whole};
 
 py::object default_generator(int index) {
   const auto& generator = accel_sim::default_generator(static_cast<c10::DeviceIndex>(index));
@@ -109,11 +114,11 @@ void bind_graphs(py::module_& m) {
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
   accel_sim::bind_collectives(m);
-  accel_sim::bind_dry(m);
-  accel_sim::bind_dry_collectives(m);
+  m.attr("hooks") = py::capsule(&hooks, accel_sim::kHooks);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
-  m.def("enable_hardware", &enable_hardware);
+  m.def("model_memory", &model_memory);
+  m.def("enable_hardware", &accel_sim::enable_hardware);
   m.def("enable_failures", &accel_sim::enable_failures);
   m.def("fail", &accel_sim::fail);
   m.def("has_streams", &accel_sim::has_streams);

@@ -21,7 +21,7 @@
 namespace accel_sim {
 
 using torch::jit::Stack;
-struct Piece;
+struct Piece;  // caching.h
 
 // The one object of its type. It is never destroyed: threads may use it until the process ends.
 template <typename T>
@@ -46,6 +46,10 @@ struct Config {
   bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
   size_t state_bytes = 0;  // of a generator's state, a seed and an offset; 0: it is the host generator's
   bool like_hardware = false;  // hardware-like mode: hardware.cpp
+  bool modelled = false;  // the allocator is modelled (caching.h), in place of a count of bytes
+  size_t reserve = 0;     // bytes of a device that the program cannot have
+  size_t padding = 0;     // bytes that the allocator adds to each request
+  bool arena = false;     // one growing range of addresses in place of segments
 };
 inline Config& config() {
   return singleton<Config>();
@@ -59,6 +63,9 @@ inline bool is_simulated(const c10::Device& device) {
 inline bool is_simulated(const at::Tensor& tensor) {
   return tensor.defined() && is_simulated(tensor.device());
 }
+inline size_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<size_t>(tensor.numel() * tensor.itemsize()) : 0;
+}
 
 // ------------------------------------------------------------------------------------------- memory
 // The context of every device DataPtr.
@@ -69,8 +76,8 @@ struct Block {
   uint64_t id;           // never used twice, unlike the address
   c10::StreamId stream;  // the stream it was allocated on
   std::vector<c10::StreamId> recorded;  // by record_stream, when an observer watches
-  Piece* piece = nullptr;  // dry mode: of the allocator's model
-  uint64_t key = 0;               // dry mode: in the ledger
+  Piece* piece = nullptr;  // of the allocator's model
+  uint64_t key = 0;        // of a dry run: hooks.h
 };
 c10::Allocator* allocator();
 // The block of a storage; nullptr for an empty one.

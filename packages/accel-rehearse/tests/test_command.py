@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `accel rehearse`: what makes a job, and what is refused before anything runs."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from accel_rehearse import command, job
+from accel_rehearse.errors import InvalidRecord, InvalidRehearsal
+from accel_rehearse.record import Request
+
+from . import records
+
+
+def accel(*words: str) -> int:
+    """Run `accel rehearse` in this process; return its exit status."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    file = tmp_path / "train.py"
+    file.write_text("pass\n", encoding="utf-8")
+    return str(file)
+
+
+def test_two_records_are_compared(tmp_path: Path, capsys) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file, ranks in zip(files, (64, 32), strict=True):
+        file.write_text(records.rehearsal(records.rank(), ranks=ranks).to_json(), encoding="utf-8")
+    assert accel("--compare", *map(str, files)) == 0
+    assert "ranks: 64, 8 a node; 3 steps -> 32, 8 a node; 3 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--trials=0", "--search"], "--trials 0"),
+        (["--vary=checkpointing", "--search"], "--vary 'checkpointing'"),
+        (["--host-memory=lots", "--search"], "--host-memory 'lots'"),
+        (["--json=/no/such/folder/a.json"], "/no/such/folder/a.json"),
+        (["--html=/"], "/"),
+        (["--per-node=0"], "--per-node 0"),
+        (["--ranks=0"], "--ranks 0"),
+        (["--rank=9"], "--rank 9"),
+        (["--memory=7EiB"], "--memory '7EiB'"),
+        (["--reserve=" + "9" * 400], "--reserve '999"),
+    ],
+)
+def test_bad_options_are_named_before_anything_runs(program: str, words: list[str], found: str) -> None:
+    with pytest.raises(InvalidRehearsal, match="ACC-713") as refused:
+        accel("npu", "--memory=1GiB", *words, "--", program, "--mib", "1")
+    assert f"found:    {found}" in str(refused.value)
+
+
+@pytest.mark.parametrize("launcher", [["/usr/bin/torchrun"], ["-m", "torch.distributed.run"]])
+def test_a_launcher_is_not_rehearsed(program: str, launcher: list[str]) -> None:
+    with pytest.raises(InvalidRehearsal, match="the script without its launcher, for which --ranks stands"):
+        accel("npu:910b-64", "--", *launcher, "--nproc-per-node", "8", program)
+
+
+@pytest.mark.parametrize(("text", "error"), [(None, InvalidRehearsal), ("\x1b[2J", InvalidRecord)])
+def test_what_is_no_record_cannot_be_compared(tmp_path: Path, text: str | None, error: type) -> None:
+    file = tmp_path / "a.json"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(error):
+        accel("--compare", str(file), str(file))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "found"),
+    [
+        ("a slots=2\nb slots=2\n", "5", "no more than the 4 slots"),
+        ("a slots=many\n", "2", "slots=many"),
+        ("a slots=4\na slots=2\n", "2", "a slots=2"),
+        ("a slots=0\n", "1", "a slots=0"),
+        ("a slots=100\n", "1", "a slots=100"),
+        ("# none\n", "2", "no host"),
+    ],
+)
+def test_a_job_does_not_have_more_ranks_than_its_hostfile(tmp_path, program, hosts, ranks, found) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text(hosts, encoding="utf-8")
+    with pytest.raises(InvalidRehearsal, match=found):
+        accel("npu", "--memory=1GiB", f"--hostfile={hostfile}", f"--ranks={ranks}", "--", program)
+
+
+def test_ranks_and_nodes_are_the_hostfiles(tmp_path: Path, program: str, monkeypatch) -> None:
+    requests: list[Request] = []
+    monkeypatch.setattr(
+        job, "rehearse", lambda request, _say: requests.append(request) or records.rehearsal(records.rank())
+    )
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("a slots=2  # first\n\nb slots=4\n", encoding="utf-8")
+    accel("npu", "--memory=1GiB", f"--hostfile={hostfile}", "--", program)
+    assert (requests[0].ranks, requests[0].per_node) == (6, 4)

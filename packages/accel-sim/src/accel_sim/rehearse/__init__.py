@@ -1,3 +1,0 @@
-# SPDX-FileCopyrightText: accel contributors
-# SPDX-License-Identifier: Apache-2.0
-"""`accel rehearse`: run an unchanged training script on a device whose memory is counted, not committed."""
