@@ -15,7 +15,7 @@ import torch
 
 from accel_core.cascade import CPU_KEY
 from accel_core.cli.doctor import advice, command
-from accel_core.cli.doctor.examine import Bridge, DeepSpeed, Facts, Torch
+from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
 from accel_core.selection import candidates
 from accel_core.selection.candidates import Candidate, CandidateSet, Discovery, State
 from accel_core.selection.choose import Request
@@ -199,14 +199,14 @@ class Stock(StockDeepSpeed):
         return frozenset({"xpu", "npu", "sdaa", "hpu", "mlu", "cuda", "cpu"})
 
 
-def doctor(selection: Selection) -> command.Report:
+def doctor(selection: Selection) -> command.DoctorReport:
     """Return the doctor's report about a selection whose runtimes have been asked."""
     facts = Facts(
         python={"version": "3", "executable": "python"}, core="0", torch=Torch("2.13.0", True, True),
-        deepspeed=DeepSpeed("0.19.8", "", True), bridge=Bridge(True, ""), unmet=(),
+        deepspeed=DeepSpeedInfo("0.19.8", "", True), bridge=Bridge(True, ""), unmet=(),
         selection=selection, explanation=explained(selection),
     )  # fmt: skip
-    return command.Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
+    return command.DoctorReport(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
 
 
 def _cells() -> list[Any]:

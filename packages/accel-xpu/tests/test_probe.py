@@ -193,7 +193,7 @@ def accelerator(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
         name = "accel_xpu.ipex.accelerator"
         monkeypatch.setitem(sys.modules, name, sys)  # so that what is imported now goes with the test
         del sys.modules[name]
-        return importlib.import_module(name).XPU_Accelerator()
+        return importlib.import_module(name).IPEX_Accelerator()
 
     return construct
 

@@ -20,11 +20,11 @@ from accel_core import env
 from accel_core.__about__ import __version__
 from accel_core.cli.child import Worker
 from accel_core.cli.doctor import advice, command
-from accel_core.cli.doctor.command import Report
-from accel_core.cli.doctor.examine import Bridge, DeepSpeed, Facts, Torch
+from accel_core.cli.doctor.command import DoctorReport
+from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
 from accel_core.cli.main import main
 from accel_core.selection.candidates import Candidate, Discovery, State
-from accel_core.selection.choose import Request, Step, Verdict
+from accel_core.selection.choose import NextStep, Request, Verdict
 from accel_core.selection.current import Selection, explained
 from accel_core.vendor import INTERFACE_VERSION, Vendor
 
@@ -353,23 +353,23 @@ XPU = Candidate(
 )
 
 
-def report(*candidates: Candidate, torch: Torch | None = None) -> Report:
+def report(*candidates: Candidate, torch: Torch | None = None) -> DoctorReport:
     chosen = next((candidate for candidate in candidates if candidate.state is State.CHOSEN), None)
-    selection = Selection(Request(), Verdict(Step.CONSTRUCT, chosen, candidates))
+    selection = Selection(Request(), Verdict(NextStep.CONSTRUCT, chosen, candidates))
     facts = Facts(
         python={"version": "3.11.7", "executable": "/usr/bin/python", "platform": "Linux"},
         core="0.1.0",
         torch=torch or Torch("2.13.0", True, True),
-        deepspeed=DeepSpeed("0.19.8", ">=0.18,<0.20", True),
+        deepspeed=DeepSpeedInfo("0.19.8", ">=0.18,<0.20", True),
         bridge=Bridge(True, "joined"),
         unmet=(),
         selection=selection,
         explanation=explained(selection),
     )
-    return Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
+    return DoctorReport(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
 
 
-def shown(capsys: pytest.CaptureFixture[str], reported: Report) -> str:
+def shown(capsys: pytest.CaptureFixture[str], reported: DoctorReport) -> str:
     command.show(reported)
     return capsys.readouterr().out
 

@@ -16,7 +16,7 @@ import pytest
 
 from accel_core import cascade
 from accel_core.selection.candidates import Candidate, State
-from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.selection.choose import NextStep, Request, Verdict, choose
 
 GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
 BROKEN = "broken before it is asked"
@@ -101,7 +101,7 @@ class Contender(NamedTuple):
 class Expected(NamedTuple):
     """winner and step, or the code of the error; how each warning begins; whose runtime was asked."""
 
-    outcome: tuple[str, Step] | str
+    outcome: tuple[str, NextStep] | str
     warnings: list[str]
     asked: list[str]
 
@@ -200,12 +200,12 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
     return Expected(taken, typo + reported if isinstance(taken, tuple) else [], _labels(asked))
 
 
-def served(case: Case, mine: Contender) -> tuple[str, Step] | str:
+def served(case: Case, mine: Contender) -> tuple[str, NextStep] | str:
     """By its package, else by a DeepSpeed that has a backend for it, else by nobody."""
     if not mine.bare:
-        return mine.label, Step.CONSTRUCT
+        return mine.label, NextStep.CONSTRUCT
     if mine.key in (case.deepspeed or ()):
-        return mine.key, Step.DEFER
+        return mine.key, NextStep.DEFER
     return "ACC-207" if mine.key == "cpu" else "ACC-202"
 
 
@@ -250,7 +250,7 @@ def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verd
     asked: list[str] = []
     while True:
         verdict = choose(known, request)
-        if verdict.step is not Step.CONFIRM:
+        if verdict.step is not NextStep.CONFIRM:
             return verdict, asked
         assert verdict.candidate is not None
         label = verdict.candidate.label
@@ -270,9 +270,9 @@ def check(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Expec
     assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
     for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
         assert warning.startswith(beginning), case
-    assert (verdict.candidate is None) == (verdict.step is Step.FAIL) == (verdict.error is not None)
+    assert (verdict.candidate is None) == (verdict.step is NextStep.FAIL) == (verdict.error is not None)
     if verdict.error is None:
-        taken = State.DEFERRED if verdict.step is Step.DEFER else State.CHOSEN
+        taken = State.DEFERRED if verdict.step is NextStep.DEFER else State.CHOSEN
         assert [f.label for f in verdict.candidates if f.state is taken] == [verdict.candidate.label]
         assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
     return wanted, verdict

@@ -230,7 +230,7 @@ def _register_collectives(simulation: Simulation) -> None:
             return _backend(simulation, store, rank, size, options._timeout)
 
         for each in _BUILT_IN[name]:
-            replace_class(each, group, Options=_Options)
+            replace_class(each, group, Options=_ActivationOptions)
     else:
 
         def create(options: Any, _backend_options: Any = None) -> Any:
@@ -256,7 +256,7 @@ def _backend(simulation: Simulation, store: Any, rank: int, size: int, timeout: 
     return simulation.native.make_backend(gloo, simulation.vendor.collectives)
 
 
-class _Options:
+class _ActivationOptions:
     """The options that torch fills in for its own backend."""
 
     def __init__(self, *_arguments: Any, **_options: Any) -> None:

@@ -43,7 +43,7 @@ class Command(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """A declared sub-command: dotted name, summary in one line, and the package that declares it."""
 
     target: str
@@ -106,14 +106,14 @@ def _requirements(package: str) -> list[str]:
 
 
 _OWN = {
-    "doctor": Source(
+    "doctor": Origin(
         "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
     ),
-    "ops": Source(
+    "ops": Origin(
         "accel_core.cli.ops.command",
         "list, build or test the ops of the accelerator that a run would use",
     ),
-    "env": Source("accel_core.cli.variables", "list the environment variables and their present values"),
+    "env": Origin("accel_core.cli.variables", "list the environment variables and their present values"),
 }
 
 
@@ -149,7 +149,7 @@ def missing(name: str) -> InvalidCommand | None:
     )
 
 
-def available() -> tuple[dict[str, Source], list[str]]:
+def available() -> tuple[dict[str, Origin], list[str]]:
     """Return the sub-commands by name, and a remark for each duplicate. Imports none of them."""
     found = dict(_OWN)
     remarks = []
@@ -158,7 +158,7 @@ def available() -> tuple[dict[str, Source], list[str]]:
     ):
         package = declaring_package(point)[0]
         summary = _summary(point.module) or f"from the package {package}"
-        source = Source(point.value, summary, package)
+        source = Origin(point.value, summary, package)
         former = found.setdefault(point.name, source)
         if former != source:
             remarks.append(

@@ -19,7 +19,7 @@ from accel_core.selection import messages
 from accel_core.selection.candidates import Candidate, State
 
 
-class Step(Enum):
+class NextStep(Enum):
     """The next step for the caller."""
 
     CONFIRM = "confirm"
@@ -50,7 +50,7 @@ class Request:
 class Verdict:
     """The next step, its candidate, and the current state of every candidate."""
 
-    step: Step
+    step: NextStep
     candidate: Candidate | None
     candidates: tuple[Candidate, ...]
     warnings: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def _detected(candidates: list[Candidate], request: Request) -> Verdict:
             continue
         for one in (candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
-                return Verdict(Step.CONFIRM, _before(one, candidates, request), tuple(candidates))
+                return Verdict(NextStep.CONFIRM, _before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)
     return _failed(candidates, messages.nothing_at_all(candidates))
 
@@ -112,7 +112,7 @@ def _before(candidate: Candidate, candidates: list[Candidate], request: Request)
 
 
 def _failed(candidates: Sequence[Candidate], error: AccelError) -> Verdict:
-    return Verdict(Step.FAIL, None, tuple(candidates), error=error)
+    return Verdict(NextStep.FAIL, None, tuple(candidates), error=error)
 
 
 def _blocker(candidate: Candidate, request: Request) -> bool:
@@ -123,7 +123,7 @@ def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Ve
     rivals = [f for f in candidates if f.priority == winner.priority and f is not winner]
     for rival in rivals:
         if rival.state is State.PENDING and not _blocker(rival, request):
-            return Verdict(Step.CONFIRM, _before(rival, candidates, request), tuple(candidates))
+            return Verdict(NextStep.CONFIRM, _before(rival, candidates, request), tuple(candidates))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
         return _failed(candidates, messages.ambiguous(tied))
@@ -176,7 +176,7 @@ def _take(
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
     final = tuple(taken if f is winner else _outranked(f) for f in candidates)
-    step = Step.DEFER if winner.upstream else Step.CONSTRUCT
+    step = NextStep.DEFER if winner.upstream else NextStep.CONSTRUCT
     return Verdict(step, taken, final, warnings)
 
 
@@ -200,7 +200,7 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
         warnings = _passed_over(broken, candidate)
         if candidate.state is State.PENDING:
             if not _blocker(candidate, request):
-                return Verdict(Step.CONFIRM, candidate, tuple(candidates))
+                return Verdict(NextStep.CONFIRM, candidate, tuple(candidates))
             named[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
             candidates[candidates.index(candidate)] = named[place]
         elif candidate.state is State.PRESENT:

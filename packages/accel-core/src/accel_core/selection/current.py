@@ -30,7 +30,7 @@ from accel_core.selection.candidates import (
     is_worker,
     privateuse1_holder,
 )
-from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.selection.choose import NextStep, Request, Verdict, choose
 from accel_core.vendor import Vendor, module_exists, resolve
 
 _log = logging.getLogger("accel_core")
@@ -131,7 +131,7 @@ def select(
     The error of a failed selection is in the verdict, not raised.
     """
     if error := _torch_fails():
-        return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
+        return Selection(Request(), Verdict(NextStep.FAIL, None, (), error=messages.torch_fails(error)))
     candidates = CandidateSet(deepspeed)
 
     def ask(candidate: Candidate) -> tuple[Candidate, str]:
@@ -179,9 +179,9 @@ def run_selection(
     while True:
         verdict = choose(candidates.all, request)
         candidate = verdict.candidate
-        if verdict.step is Step.FAIL or candidate is None:
+        if verdict.step is NextStep.FAIL or candidate is None:
             return Selection(request, verdict)
-        if verdict.step is Step.CONFIRM:
+        if verdict.step is NextStep.CONFIRM:
             answer, claimed = ask(candidate)
             candidates.put(answer)
             request = replace(request, claimed=claimed)

@@ -24,7 +24,7 @@ from accel_core.vendor import (
 
 
 @dataclass(frozen=True)
-class Backend:
+class Upstream:
     """A probe described by data.
 
     namespace:    attribute of torch that counts devices; empty for the CPU, which is always present.
@@ -93,23 +93,23 @@ _INTEL, _HABANA = "0x8086", "0x1da3"
 
 #: By key and variant of the entry in the cascade.
 BACKENDS = {
-    ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", package_only=True),
-    ("xpu", "ipex"): Backend(
+    ("xpu.external", ""): Upstream("xpu", "intel_extension_for_deepspeed", package_only=True),
+    ("xpu", "ipex"): Upstream(
         "xpu", "intel_extension_for_pytorch", _RENDER_NODES, pci_vendor=_INTEL, library="*intel-ext-pt-gpu*"
     ),
-    ("xpu", "native"): Backend(
+    ("xpu", "native"): Upstream(
         "xpu", files=_RENDER_NODES, torch_fields=("xpu",), pci_vendor=_INTEL, yields_to=("cuda",)
     ),
-    ("npu", ""): Backend("npu", "torch_npu", ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*"), privateuse1="npu"),
-    ("sdaa", ""): Backend("sdaa", "torch_sdaa", ("dev/tcaicard[0-9]*",), privateuse1="sdaa"),
-    ("mps", ""): Backend("mps", platform="darwin"),
-    ("hpu", ""): Backend(
+    ("npu", ""): Upstream("npu", "torch_npu", ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*"), privateuse1="npu"),
+    ("sdaa", ""): Upstream("sdaa", "torch_sdaa", ("dev/tcaicard[0-9]*",), privateuse1="sdaa"),
+    ("mps", ""): Upstream("mps", platform="darwin"),
+    ("hpu", ""): Upstream(
         "hpu", "habana_frameworks.torch.hpu", ("dev/accel/accel[0-9]*", "dev/hl[0-9]*"), pci_vendor=_HABANA
     ),
-    ("mlu", ""): Backend("mlu", "torch_mlu", ("dev/cambricon_dev[0-9]*",), privateuse1="mlu"),
-    ("supa", ""): Backend("supa", "torch_supa", privateuse1="supa"),
-    ("klxpu", ""): Backend("cuda", "torch_xmlir"),
-    ("cuda", ""): Backend(
+    ("mlu", ""): Upstream("mlu", "torch_mlu", ("dev/cambricon_dev[0-9]*",), privateuse1="mlu"),
+    ("supa", ""): Upstream("supa", "torch_supa", privateuse1="supa"),
+    ("klxpu", ""): Upstream("cuda", "torch_xmlir"),
+    ("cuda", ""): Upstream(
         "cuda",
         files=(
             "dev/nvidia[0-9]*",
@@ -122,7 +122,7 @@ BACKENDS = {
         ),
         torch_fields=("cuda", "hip"),
     ),
-    (CPU_KEY, ""): Backend(""),
+    (CPU_KEY, ""): Upstream(""),
 }
 
 
@@ -141,7 +141,7 @@ class StockDeepSpeed:
         stems = (path.stem for path in (folder / "accelerator").glob(f"*{_SUFFIX}.py"))
         return frozenset(stem.removesuffix(_SUFFIX) for stem in stems) - _NO_BACKENDS
 
-    def backend(self, key: str, variant: str) -> Backend:
+    def backend(self, key: str, variant: str) -> Upstream:
         """Return the probe for an entry of the cascade without an installed vendor package."""
         return BACKENDS[key, variant]
 

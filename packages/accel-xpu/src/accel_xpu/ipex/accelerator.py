@@ -12,7 +12,7 @@ from typing_extensions import override
 from accel_xpu import accelerator
 
 
-class XPU_Accelerator(accelerator.XPU_Accelerator):
+class IPEX_Accelerator(accelerator.XPU_Accelerator):
     """Intel GPUs, with torch.xpu and IPEX."""
 
     @override

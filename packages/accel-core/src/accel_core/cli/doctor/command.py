@@ -34,7 +34,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """The facts, with the problems (exit status 1) and notes derived from them."""
 
     facts: Facts
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Examine the environment and print the report; returns 0 if healthy, 1 if a problem was found."""
     with working("importing torch, and asking the runtime of each accelerator"):
         facts = examine(args.timeout)
-    report = Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
+    report = DoctorReport(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
     if args.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
@@ -106,7 +106,7 @@ _STYLES = {
 }
 
 
-def show(report: Report) -> None:
+def show(report: DoctorReport) -> None:
     """Print versions, candidates, tracebacks, problems, notes and the verdict."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -117,7 +117,7 @@ def show(report: Report) -> None:
     print(_BLANKS.sub(r"\1", printed.get()), end="")
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Console, report: DoctorReport) -> None:
     console.print(_versions(report))
     blank = [""] if console.width == _UNLIMITED else []  # the bordered table has blank lines of its own
     console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
@@ -133,7 +133,7 @@ def _print(console: Console, report: Report) -> None:
     _print_verdict(console, report)
 
 
-def _versions(report: Report) -> Table:
+def _versions(report: DoctorReport) -> Table:
     facts = report.facts
     torch = facts.torch.version or "not installed"
     if facts.torch.version and not facts.torch.imports:
@@ -160,7 +160,7 @@ def _replaced(rows: Sequence[Status], kind: str) -> str:
     return "; ".join((f"on: {on}", *off))
 
 
-def _candidates(report: Report, width: int) -> Table:
+def _candidates(report: DoctorReport, width: int) -> Table:
     wide = width >= _WIDE
     table = Table(box=box.SIMPLE_HEAD if width < _UNLIMITED else None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("accelerator", "state", "devices", "why") if wide else ("accelerator", "state", "why"):
@@ -202,7 +202,7 @@ def _print_remarks(console: Console, title: str, style: str, remarks: tuple[Rema
     console.print()
 
 
-def _print_verdict(console: Console, report: Report) -> None:
+def _print_verdict(console: Console, report: DoctorReport) -> None:
     explanation = report.facts.explanation
     count = len(report.problems)
     health = "Healthy" if not count else "1 problem" if count == 1 else f"{count} problems"
@@ -212,7 +212,7 @@ def _print_verdict(console: Console, report: Report) -> None:
         console.print(Text(explanation.error), soft_wrap=True)
 
 
-def _choice(report: Report) -> str:
+def _choice(report: DoctorReport) -> str:
     facts, explanation = report.facts, report.facts.explanation
     chosen = f"{explanation.chosen} ({explanation.how})"
     if not facts.torch.imports:

@@ -31,7 +31,7 @@ from accel_core.cli.child import Reply, Worker, serve
 from accel_core.errors import AccelError, InvalidEnvironment
 from accel_core.native import torch_locks
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
-from accel_core.selection.choose import Request, Step, Verdict, passed_over
+from accel_core.selection.choose import NextStep, Request, Verdict, passed_over
 from accel_core.selection.current import (
     Explanation,
     Selection,
@@ -71,7 +71,7 @@ class Unmet:
 
 
 @dataclass(frozen=True)
-class DeepSpeed:
+class DeepSpeedInfo:
     """The installed DeepSpeed. If there is none, `version` is empty and `in_range` is None.
 
     tried: training with this release was tested.
@@ -100,12 +100,12 @@ def autoload_on() -> bool:
     return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
 
 
-def installed_deepspeed() -> DeepSpeed:
+def installed_deepspeed() -> DeepSpeedInfo:
     """Return the installed DeepSpeed, from its metadata."""
     version = distribution_version("deepspeed") or ("unknown" if module_exists("deepspeed") else "")
     if not version:
-        return DeepSpeed("", str(SUPPORTED), None)
-    return DeepSpeed(
+        return DeepSpeedInfo("", str(SUPPORTED), None)
+    return DeepSpeedInfo(
         version, str(SUPPORTED), in_range(version, str(SUPPORTED)), in_range(version, str(TRIED))
     )
 
@@ -337,7 +337,7 @@ class Outcome:
     error: str = ""
 
 
-def needs_a_run(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
+def needs_a_run(bridge: Bridge, deepspeed: DeepSpeedInfo) -> bool:
     """Whether the outcome of deepspeed is known only after importing it."""
     return bool(deepspeed.version) and not (bridge.on and deepspeed.tried)
 
@@ -353,7 +353,7 @@ def _of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
     return Outcome(children.accelerator)
 
 
-def _of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
+def _of_deepspeed(torch: Torch, deepspeed: DeepSpeedInfo, core: Outcome) -> Outcome:
     """Return the outcome of deepspeed's `get_accelerator()` if no run is needed to know it."""
     for module, version in (("torch", torch.version), ("deepspeed", deepspeed.version)):
         if not version:
@@ -372,7 +372,7 @@ def run_program(seconds: float) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Place of a run among ranks: variables, or those that may be a rank, or why the rank is unknown."""
 
     variables: str = ""
@@ -380,16 +380,16 @@ class Place:
     error: AccelError | None = None
 
 
-def place() -> Place:
+def place() -> RankPlace:
     """Return what `init_distributed` would find out about the rank of a process with this environment."""
     try:
         found = ranks.derived()
     except AccelError as error:
-        return Place(error=error)
+        return RankPlace(error=error)
     if found is None:
-        return Place(unknown=tuple(launchers.rank_like()))
+        return RankPlace(unknown=tuple(launchers.rank_like()))
     named = {name: os.environ.get(name) or found.get(name, "") for name in ranks.REQUIRED}
-    return Place(", ".join(f"{name}={value}" for name, value in named.items() if value))
+    return RankPlace(", ".join(f"{name}={value}" for name, value in named.items() if value))
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ class Facts:
     python: dict[str, str]
     core: str
     torch: Torch
-    deepspeed: DeepSpeed
+    deepspeed: DeepSpeedInfo
     bridge: Bridge
     unmet: tuple[Unmet, ...]
     selection: Selection
@@ -417,7 +417,7 @@ class Facts:
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     speedups: tuple[Status, ...] = ()
     locks: tuple[Path, ...] = ()
-    place: Place = Place()
+    place: RankPlace = RankPlace()
 
 
 def examine(seconds: float) -> Facts:
@@ -470,7 +470,7 @@ def _select(candidates: CandidateSet, children: Children, claimed: str) -> Selec
     try:
         request = request_from_environment(StockDeepSpeed().keys())
     except InvalidEnvironment as error:
-        return Selection(Request(), Verdict(Step.FAIL, None, tuple(candidates.all), error=error))
+        return Selection(Request(), Verdict(NextStep.FAIL, None, tuple(candidates.all), error=error))
     return run_selection(candidates, replace(request, claimed=claimed), children.confirm, children.build)
 
 
