@@ -4,15 +4,15 @@
 
 from typing import Any
 
-from accel_rehearse.record import Collective, Failure, Host, Phase, Place, Profile, Rank, Rehearsal
+from accel_rehearse.record import Collective, DeviceModel, DryRank, Failure, HostUse, Phase, Place, Rehearsal
 
 GIB = 1 << 30
-PROFILE = Profile(
+PROFILE = DeviceModel(
     name="npu:910b-64", vendor="npu", capacity=64 * GIB, per_node=8, reserve=2 * GIB, source="a page"
 )  # fmt: skip
 
 
-def rank(**fields: Any) -> Rank:
+def rank(**fields: Any) -> DryRank:
     """Return a rank that finished."""
     phases = (
         Phase("init", 4 * GIB, 4 * GIB, 5 * GIB, {"parameters": 4 * GIB}),
@@ -27,10 +27,10 @@ def rank(**fields: Any) -> Rank:
         "reserved": 40 * GIB, "phases": phases,
         "timeline": ((0, 12 * GIB, "forward"), (5, 30 * GIB, "forward"), (9, 12 * GIB, "step")),
         "largest": (Place("train.py:41", "model.layers.3.mlp", "activations", 20 * GIB, 32),),
-        "host": Host(pageable=10 * GIB, pinned=2 * GIB),
+        "host": HostUse(pageable=10 * GIB, pinned=2 * GIB),
         "collectives": (Collective("all_gather", "world", 64, "forward", "bfloat16", 406.0, 129.6 * GIB),),
     }  # fmt: skip
-    return Rank(**{**defaults, **fields})
+    return DryRank(**{**defaults, **fields})
 
 
 OUT_OF_MEMORY = rank(
@@ -39,7 +39,7 @@ OUT_OF_MEMORY = rank(
 )  # fmt: skip
 
 
-def rehearsal(*ranks: Rank, **fields: Any) -> Rehearsal:
+def rehearsal(*ranks: DryRank, **fields: Any) -> Rehearsal:
     """Return the rehearsal of 64 ranks, 8 a node, of which `ranks` were rehearsed."""
     defaults: dict[str, Any] = {
         "program": ("train.py", "--deepspeed", "ds.json"), "profile": PROFILE, "reserve": 2 * GIB, "ranks": 64,

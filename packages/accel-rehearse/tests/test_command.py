@@ -9,7 +9,7 @@ import pytest
 
 from accel_rehearse import command, job
 from accel_rehearse.errors import InvalidRecord, InvalidRehearsal
-from accel_rehearse.record import Request
+from accel_rehearse.record import DryJob
 
 from . import records
 
@@ -91,7 +91,7 @@ def test_a_job_does_not_have_more_ranks_than_its_hostfile(tmp_path, program, hos
 
 
 def test_ranks_and_nodes_are_the_hostfiles(tmp_path: Path, program: str, monkeypatch) -> None:
-    requests: list[Request] = []
+    requests: list[DryJob] = []
     monkeypatch.setattr(
         job, "rehearse", lambda request, _say: requests.append(request) or records.rehearsal(records.rank())
     )

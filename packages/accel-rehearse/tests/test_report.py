@@ -12,7 +12,7 @@ import pytest
 from accel_rehearse import page, report
 from accel_rehearse.errors import InvalidRecord, UnknownProfile
 from accel_rehearse.profiles import PROFILES, profile
-from accel_rehearse.record import Collective, Failure, Phase, Place, Profile, Rank, Rehearsal
+from accel_rehearse.record import Collective, DeviceModel, DryRank, Failure, Phase, Place, Rehearsal
 from accel_sim import vendors
 
 from .records import GIB, OUT_OF_MEMORY, PROFILE, rank, rehearsal
@@ -218,7 +218,7 @@ def test_equal_records_differ_in_nothing():
 
 
 def test_a_comparison_names_what_changed_and_by_how_much():
-    smaller: Rank = rank(reserved=30 * GIB, collectives=())
+    smaller: DryRank = rank(reserved=30 * GIB, collectives=())
     text = report.differences(rehearsal(rank()), rehearsal(smaller, OUT_OF_MEMORY, ranks=32))
     assert "ranks: 64, 8 a node; 3 steps -> 32, 8 a node; 3 steps" in text
     assert "rank 0 (first), reserved: 40.00 GiB -> 30.00 GiB (-10.00 GiB)" in text
@@ -230,7 +230,7 @@ def test_a_comparison_names_what_changed_and_by_how_much():
 
 
 @pytest.mark.parametrize("known", PROFILES, ids=lambda known: known.name)
-def test_a_profile_has_a_source_and_numbers_that_a_device_can_have(known: Profile):
+def test_a_profile_has_a_source_and_numbers_that_a_device_can_have(known: DeviceModel):
     assert known.source.startswith("http")
     assert known.vendor in {vendor.key for vendor in vendors.VENDORS}
     assert 16 * GIB < known.capacity < 256 * GIB

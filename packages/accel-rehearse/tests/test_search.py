@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from accel_rehearse.record import Failure, Host, Rehearsal
-from accel_rehearse.search import Program, Result, Search, Setting, changed, lines, read, table
+from accel_rehearse.record import Failure, HostUse, Rehearsal
+from accel_rehearse.search import Result, Search, Searched, Setting, changed, lines, read, table
 
 from .records import GIB, rank, rehearsal
 
@@ -41,7 +41,7 @@ class Formula:
         return rehearsal(rank(reserved=used, outcome=outcome), ranks=ranks)
 
 
-def search(program: Program, rehearse: Callable[..., Rehearsal], **options: Any) -> Result:
+def search(program: Searched, rehearse: Callable[..., Rehearsal], **options: Any) -> Result:
     return Search(program, rehearse, **options).run()
 
 
@@ -51,10 +51,10 @@ def fits(seen: list[tuple[str, ...]]) -> Callable[..., Rehearsal]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[..., Program]:
+def program(tmp_path: Path) -> Callable[..., Searched]:
     """Return a program whose configuration is CONFIG with changes."""
 
-    def make(ranks: int, **changes: Any) -> Program:
+    def make(ranks: int, **changes: Any) -> Searched:
         script, config = tmp_path / "train.py", tmp_path / "ds.json"
         script.write_text("pass", encoding="utf-8")
         config.write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
@@ -186,7 +186,7 @@ def test_less_offload_is_tried_where_the_host_is_too_small_for_more(program):
     def with_host(words: tuple[str, ...], ranks: int) -> Rehearsal:
         found = formula(words, ranks)
         offloads = "offload_optimizer" in formula.configs[-1]["zero_optimization"]
-        host = Host(pageable=(100 if offloads else 1) * GIB)
+        host = HostUse(pageable=(100 if offloads else 1) * GIB)
         return replace(found, ranks_rehearsed=(replace(found.ranks_rehearsed[0], host=host),))
 
     result = search(program(1), with_host, host=11 * GIB)

@@ -15,7 +15,7 @@ from pathlib import Path
 from accel_core.cli.main import program_words
 from accel_rehearse import job, page, profiles, report, search
 from accel_rehearse.errors import InvalidRehearsal
-from accel_rehearse.record import Rehearsal, Request
+from accel_rehearse.record import DryJob, Rehearsal
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
 _SMALLEST, _LARGEST = 64 << 20, 16 << 40
@@ -110,7 +110,7 @@ def _write(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         args.html.write_text(page.html(rehearsal), encoding="utf-8")
 
 
-def _search(request: Request, args: argparse.Namespace) -> int:
+def _search(request: DryJob, args: argparse.Namespace) -> int:
     """Search, and show what was tried; the exit status says whether anything fits."""
     _check(1 <= args.trials <= _MOST_TRIALS, f"--trials {args.trials}", f"1 to {_MOST_TRIALS} rehearsals")
     options = {}
@@ -159,7 +159,7 @@ def _split(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _request(args: argparse.Namespace, program: tuple[str, ...]) -> Request:
+def _request(args: argparse.Namespace, program: tuple[str, ...]) -> DryJob:
     memory = _size("--memory", args.memory) if args.memory else None
     profile = profiles.profile(args.device, memory)
     slots = _slots(args.hostfile) if args.hostfile else [profile.per_node]
@@ -185,7 +185,7 @@ def _request(args: argparse.Namespace, program: tuple[str, ...]) -> Request:
     launched = Path(script).name in _LAUNCHERS or module in _LAUNCHING_MODULES
     _check(not launched, module or script, "the script without its launcher, for which --ranks stands")
     _check(bool(module) or Path(script).is_file(), f"{script!r}", "a Python script, or -m and a module")
-    return Request(profile, program, ranks, per_node, which, reserve, args.steps, args.output)
+    return DryJob(profile, program, ranks, per_node, which, reserve, args.steps, args.output)
 
 
 def _slots(hostfile: Path) -> list[int]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from accel_rehearse.native import EXTENSION, grows
-from accel_rehearse.record import Failure, Rank, Rehearsal, Request, Tape
+from accel_rehearse.record import DryJob, DryRank, Failure, Rehearsal, Tape
 from accel_sim import build, settings, stub_packages
 
 #: Ranks of one chain of pipeline stages that are rehearsed; a ring of more is not a pipeline.
@@ -36,7 +36,7 @@ NOT_PROMISED = (
 )
 
 
-def rehearse(request: Request, say: Callable[[str], None] = lambda _text: None) -> Rehearsal:
+def rehearse(request: DryJob, say: Callable[[str], None] = lambda _text: None) -> Rehearsal:
     """Rehearse a job. say: called with each line about the progress. Raises errors of the simulator's build only."""
     for extension in (build.DEVICE, EXTENSION):
         build.library(extension)
@@ -61,7 +61,7 @@ def rehearse(request: Request, say: Callable[[str], None] = lambda _text: None) 
     )
 
 
-def _assumed(request: Request) -> tuple[str, ...]:
+def _assumed(request: DryJob) -> tuple[str, ...]:
     sentences = [
         f"{request.reserve / 2**30:.1f} GiB of each device are the runtime's, not the program's",
         "every rank has data of the same shapes",
@@ -74,9 +74,9 @@ def _assumed(request: Request) -> tuple[str, ...]:
 
 
 class _Job:
-    def __init__(self, request: Request, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, request: DryJob, folder: Path, say: Callable[[str], None]) -> None:
         self.request, self.folder, self._say = request, folder, say
-        self.records: list[Rank] = []
+        self.records: list[DryRank] = []
         self.committed, self.interrupted = 0, False
         self._tapes: dict[int, Tape] = {}
         (folder / "request").write_bytes(pickle.dumps(request))
@@ -198,7 +198,7 @@ class _Job:
         }
         return environment | {name: str(value) for name, value in names.items()}
 
-    def _lost(self, rank: int, role: str, status: int, log: Path) -> Rank:
+    def _lost(self, rank: int, role: str, status: int, log: Path) -> DryRank:
         """Return the record of a rank that wrote none."""
         message = f"the process of the rehearsal ended with status {status} and without a record"
         if status == -signal.SIGKILL:
@@ -206,7 +206,7 @@ class _Job:
                 "killed: probably this machine has too little memory for what the program computes itself"
             )
         failure = Failure(f"{message}\n{_tail(log)}"[:2000])
-        lost = Rank(rank, role, "failed", 0, 0, 0, failure=failure)
+        lost = DryRank(rank, role, "failed", 0, 0, 0, failure=failure)
         return dataclasses.replace(lost, outcome="stopped", failure=None) if self.interrupted else lost
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from accel_core.reports import page, table
 from accel_rehearse import report
-from accel_rehearse.record import PHASES, Rank, Rehearsal
+from accel_rehearse.record import PHASES, DryRank, Rehearsal
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 900, 260, 70, 30, 24
 _COLOURS = ("#adb5bd", "#74c0fc", "#ffa94d", "#8ce99a", "#b197fc", "#dee2e6")
@@ -34,7 +34,7 @@ def html(rehearsal: Rehearsal) -> str:
     return page(f"accel rehearse: {verdict}", parts)
 
 
-def _rank(rehearsal: Rehearsal, rank: Rank) -> Iterator[str]:
+def _rank(rehearsal: Rehearsal, rank: DryRank) -> Iterator[str]:
     yield f"<h2>{escape(report.title(rank))}: {escape(rank.outcome)}</h2>"
     if rank.failure is not None:
         yield f"<div class='first'><pre>{escape(rank.failure.message)}</pre></div>"
@@ -46,7 +46,7 @@ def _rank(rehearsal: Rehearsal, rank: Rank) -> Iterator[str]:
         yield f"<h3>Collectives</h3>{table(report.collectives(rank))}"
 
 
-def timeline(rank: Rank, limit: int) -> str:
+def timeline(rank: DryRank, limit: int) -> str:
     """Return a picture of the requested memory over one step: phases coloured, the peak marked; empty without one.
 
     limit: bytes that the program may use, drawn if they are near.

@@ -9,7 +9,7 @@ import difflib
 from dataclasses import replace
 
 from accel_rehearse.errors import UnknownProfile
-from accel_rehearse.record import Profile
+from accel_rehearse.record import DeviceModel
 from accel_sim import vendors
 
 _GB, _GIB = 10**9, 1 << 30
@@ -17,9 +17,9 @@ _GB, _GIB = 10**9, 1 << 30
 RESERVE = 2 * _GIB
 
 
-def _profile(name: str, capacity: float, per_node: int, source: str) -> Profile:
+def _profile(name: str, capacity: float, per_node: int, source: str) -> DeviceModel:
     vendor = name.partition(":")[0]
-    return Profile(name, vendor, int(capacity), per_node, RESERVE, source)
+    return DeviceModel(name, vendor, int(capacity), per_node, RESERVE, source)
 
 
 _GITHUB = "https://github.com"
@@ -58,7 +58,7 @@ PROFILES = tuple(
 )  # fmt: skip
 
 
-def profile(text: str, memory: int | None = None) -> Profile:
+def profile(text: str, memory: int | None = None) -> DeviceModel:
     """Return the profile of `npu:910b-64`, or of a vendor's key alone with `memory`. Raises `UnknownProfile`.
 
     memory: bytes of a device, instead of the profile's.

@@ -20,7 +20,7 @@ import torch  # noqa: F401  activates a simulated device whose package does that
 from accel_rehearse import phases, program, record
 from accel_rehearse.native import enable
 from accel_rehearse.program import is_program, short
-from accel_rehearse.record import PHASES, Failure, Rank, Tape
+from accel_rehearse.record import PHASES, DryRank, Failure, Tape
 from accel_sim import activation, simulation
 
 #: Places in the record, and points of the timeline.
@@ -102,7 +102,7 @@ class _Rehearsal:
         partial.write_bytes(pickle.dumps((self._record(), tape)))
         partial.rename(self.folder / f"rank{self.rank}")
 
-    def _record(self) -> Rank:
+    def _record(self) -> DryRank:
         # Of the ledger: the program can reset the peaks in the device's own statistics.
         peaks: dict[int, Any] = self.native.peaks()
         host, computed, collectives = self.native.counts()
@@ -114,7 +114,7 @@ class _Rehearsal:
         learned = phases.learn(
             (row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"]
         )
-        return Rank(
+        return DryRank(
             rank=self.rank,
             role="",
             outcome=self.outcome,
@@ -124,7 +124,7 @@ class _Rehearsal:
             phases=tuple(self._phase(number, peak, learned) for number, peak in sorted(peaks.items())),
             timeline=_thinned(self.phases.timeline),
             largest=self._places(highest, learned) if highest else (),
-            host=record.Host(*host),
+            host=record.HostUse(*host),
             collectives=self._collectives(collectives),
             failure=self.failure,
             computed=tuple(f"{name} ({calls} calls)" for name, calls in sorted(computed.items())),

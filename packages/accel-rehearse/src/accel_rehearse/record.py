@@ -39,7 +39,7 @@ def _invalid(source: str, found: str) -> InvalidRecord:
 
 
 @dataclass(frozen=True)
-class Profile:
+class DeviceModel:
     """A device as it is sold.
 
     name: `npu:910b-64`, or the vendor alone if only its key was given. per_node: devices in a common machine.
@@ -56,14 +56,14 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Request:
+class DryJob:
     """What to rehearse.
 
     which: `first`, `last`, `stages`, `all` and numbers of ranks. reserve: bytes of a device that are the runtime's.
     output: the program's own output is shown.
     """
 
-    profile: Profile
+    profile: DeviceModel
     program: tuple[str, ...]
     ranks: Count
     per_node: Count
@@ -103,7 +103,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostUse:
     """Peaks of a rank's host memory."""
 
     pageable: Count = 0
@@ -135,7 +135,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Rank:
+class DryRank:
     """One rehearsed rank.
 
     role: what it stands for, as `first` or `stage 2`. requested, allocated, reserved: peaks of the whole run.
@@ -152,7 +152,7 @@ class Rank:
     phases: tuple[Phase, ...] = ()
     timeline: tuple[tuple[Count, Count, str], ...] = ()
     largest: tuple[Place, ...] = ()
-    host: Host = Host()
+    host: HostUse = HostUse()
     collectives: tuple[Collective, ...] = ()
     failure: Failure | None = None
     computed: tuple[str, ...] = ()
@@ -166,13 +166,13 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Rehearsal(Request):
+class Rehearsal(DryJob):
     """A rehearsed job.
 
     assumed, not_promised: sentences. committed: memory that the largest process of the rehearsal really took.
     """
 
-    ranks_rehearsed: tuple[Rank, ...]
+    ranks_rehearsed: tuple[DryRank, ...]
     assumed: tuple[str, ...] = ()
     not_promised: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -196,7 +196,7 @@ class Rehearsal(Request):
             raise _invalid(source, str(error) or type(error).__name__) from error
 
     @property
-    def fullest(self) -> Rank | None:
+    def fullest(self) -> DryRank | None:
         """Return the rank that stands for the verdict: one that ran out of memory, else the highest peak."""
         return max(
             self.ranks_rehearsed,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from accel_core.reports import one_line
-from accel_rehearse.record import KINDS, PHASES, Collective, Phase, Rank, Rehearsal
+from accel_rehearse.record import KINDS, PHASES, Collective, DryRank, Phase, Rehearsal
 
 _MOST = 12
 #: Of memory that is less than this share of the peak, nobody asks what it is.
@@ -41,7 +41,7 @@ def verdict(rehearsal: Rehearsal) -> str:
     return f"does not fit: {_failure(rank)}"
 
 
-def _failure(rank: Rank) -> str:
+def _failure(rank: DryRank) -> str:
     failure = rank.failure
     if failure is None:
         return f"{title(rank)} ended without saying why"
@@ -52,7 +52,7 @@ def _failure(rank: Rank) -> str:
     return f"{title(rank)}{asked}{place}{said}"
 
 
-def title(rank: Rank) -> str:
+def title(rank: DryRank) -> str:
     """Return the name of a rank: `rank 63 (last)`."""
     return f"rank {rank.rank} ({rank.role})" if rank.role else f"rank {rank.rank}"
 
@@ -82,7 +82,7 @@ def ranks(rehearsal: Rehearsal) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def peaks(rank: Rank) -> list[dict[str, str]]:
+def peaks(rank: DryRank) -> list[dict[str, str]]:
     """Return a row for each phase, in the order of a step."""
     return [
         {
@@ -107,7 +107,7 @@ def _place(known: tuple[str, ...], name: str) -> int:
     return known.index(name) if name in known else len(known)
 
 
-def largest(rank: Rank) -> list[dict[str, str]]:
+def largest(rank: DryRank) -> list[dict[str, str]]:
     """Return a row for each place that holds much at the peak."""
     least = rank.requested * _NEGLIGIBLE
     places = sorted((p for p in rank.largest if p.bytes > least), key=lambda p: -p.bytes)[:_MOST]
@@ -142,12 +142,12 @@ def host_of_node(rehearsal: Rehearsal) -> int:
     return 0 if most is None else ranks * (most.host.pageable + most.host.pinned)
 
 
-def _largest_host(rehearsal: Rehearsal) -> Rank | None:
+def _largest_host(rehearsal: Rehearsal) -> DryRank | None:
     ranks = rehearsal.ranks_rehearsed
     return max(ranks, key=lambda rank: rank.host.pageable + rank.host.pinned, default=None)
 
 
-def collectives(rank: Rank) -> list[dict[str, str]]:
+def collectives(rank: DryRank) -> list[dict[str, str]]:
     """Return a row for each kind of collective call of a step, the largest first within a phase."""
 
     def order(call: Collective) -> tuple[int, float]:
@@ -162,7 +162,7 @@ def collectives(rank: Rank) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def layers_of_memory(rank: Rank) -> str:
+def layers_of_memory(rank: DryRank) -> str:
     """Return what the allocator adds to what the program requested."""
     return (
         f"requested {size(rank.requested)}, allocated {size(rank.allocated)}"
@@ -251,7 +251,7 @@ def _changes(old: Rehearsal, new: Rehearsal) -> Iterator[str]:
     yield from (f"{title(rank)}: not rehearsed now" for rank in former.values())
 
 
-def _changes_of(then: Rank, rank: Rank) -> Iterator[str]:
+def _changes_of(then: DryRank, rank: DryRank) -> Iterator[str]:
     before, now = _numbers(then), _numbers(rank)
     for name in {**before, **now}:
         past, value = before.get(name, 0.0), now.get(name, 0.0)
@@ -260,7 +260,7 @@ def _changes_of(then: Rank, rank: Rank) -> Iterator[str]:
             yield f"{name}: {size(past)} -> {size(value)} ({sign}{size(abs(value - past))})"
 
 
-def _numbers(rank: Rank) -> dict[str, float]:
+def _numbers(rank: DryRank) -> dict[str, float]:
     found: dict[str, float] = {
         "requested": rank.requested,
         "allocated": rank.allocated,

@@ -43,7 +43,7 @@ _ACCUMULATED = 2
 
 
 @dataclass(frozen=True)
-class Program:
+class Searched:
     """What is varied. words: the program's; config: DeepSpeed's, None if no word names one; at: its position."""
 
     words: tuple[str, ...]
@@ -67,13 +67,13 @@ class Setting:
 class Result:
     """What each setting's rehearsal found, in order. cheapest: the one to take; complete: it did not end early."""
 
-    program: Program
+    program: Searched
     tried: dict[Setting, Rehearsal] = field(default_factory=dict)
     cheapest: Setting | None = None
     complete: bool = True
 
 
-def read(words: Sequence[str], ranks: int) -> Program:
+def read(words: Sequence[str], ranks: int) -> Searched:
     """Return the program with the DeepSpeed configuration that one of its words names, also as `--option=file`."""
     for at, word in enumerate(words):
         path = Path(_parts(word)[1])
@@ -81,13 +81,13 @@ def read(words: Sequence[str], ranks: int) -> Program:
             if path.suffix == ".json" and path.stat().st_size <= _LARGEST_CONFIG:
                 config = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(config, dict) and _KEYS & set(config):
-                    return Program(tuple(words), ranks, config, at)
+                    return Searched(tuple(words), ranks, config, at)
         except (OSError, ValueError, RecursionError):
             continue
-    return Program(tuple(words), ranks)
+    return Searched(tuple(words), ranks)
 
 
-def changed(program: Program, setting: Setting) -> dict[str, Any] | None:
+def changed(program: Searched, setting: Setting) -> dict[str, Any] | None:
     """Return the configuration of a setting; None if the global batch cannot stay the same."""
     config = copy.deepcopy(dict(program.config or {}))
     if setting.stage is not None:
@@ -111,7 +111,7 @@ def changed(program: Program, setting: Setting) -> dict[str, Any] | None:
     return config
 
 
-def lines(program: Program, setting: Setting) -> list[str]:
+def lines(program: Searched, setting: Setting) -> list[str]:
     """Return the lines to change, `zero_optimization.stage: 1 -> 3`, from what the program has now."""
     found = [] if setting.ranks == program.ranks else [f"ranks: {program.ranks} -> {setting.ranks}"]
     before, now = dict(_flat(program.config or {})), dict(_flat(changed(program, setting) or {}))
@@ -134,7 +134,7 @@ class Search:
     limited.
     """
 
-    program: Program
+    program: Searched
     rehearse: Rehearse
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     bound: int = 16
