@@ -108,7 +108,7 @@ def pip_install(*requirements: str, options: str = "") -> str:
     needed = {_KERNELS} if from_checkout & {*_VENDORS, _METHODS, _TESTKIT} else set()
     if "accel-cpu" in from_checkout:
         needed.add(_METHODS)
-    if from_checkout & {_REHEARSAL, _TESTKIT}:
+    if _REHEARSAL in from_checkout:
         needed.add(_SIMULATOR)
     arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not distribution_version(name)]
     return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)
