@@ -9,7 +9,7 @@ import pytest
 
 import accel_sim
 from accel_sim import build
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.target import named
 
 from .quantized import PLAIN, QUANTIZED, STEPS, TRUNCATED, WEIGHTS
@@ -31,7 +31,7 @@ def losses(folder: Path, key: str, dtype: str, *kinds: str, nodes: int = NODES) 
     if key != "cpu":
         build.library()
         base = accel_sim.environment(key, base=base, devices=DEVICES)
-    answers = Launcher(named(key, ""), folder).run(
+    answers = RankLauncher(named(key, ""), folder).run(
         "together.quantized",
         nodes * DEVICES,
         {"runs": [[dtype, kind] for kind in kinds], "steps": STEPS},
