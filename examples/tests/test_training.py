@@ -299,21 +299,3 @@ def test_the_process_moves_to_a_cgroup_with_the_limit(tmp_path, limits, own, con
     assert (folder / "cgroup.procs").read_text() == str(os.getpid())
     assert said == f"cgroup {folder.name}, {wanted // MIB} MiB"
     assert limits == []
-
-
-@pytest.mark.parametrize(
-    ("own", "controllers"),
-    [
-        ("4:memory:/job\n", {"_memory_job": "memory"}),
-        ("4:memory:/job\n0::/\n", {"_": ""}),
-        ("0::/far/away/job\n", {"_": "memory", "_far_away": "cpu", "_far_away_job": ""}),
-        ("0::/outside/of/the/container\n", {}),
-        ("", {}),
-    ],
-    ids=["version 1", "both versions", "another controller", "not mounted", "nothing"],
-)
-def test_without_such_a_cgroup_the_limit_is_that_of_data(tmp_path, limits, own, controllers) -> None:
-    tree(tmp_path, own, **controllers)
-    assert memory.limit(100 * MIB, tmp_path) == f"RLIMIT_DATA {limits[0] // MIB} MiB"
-    assert limits[0] > 100 * MIB
-    assert not list(tmp_path.rglob("zero-infinity-*"))

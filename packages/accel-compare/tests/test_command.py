@@ -137,6 +137,7 @@ def stages(quick: int) -> Any:
     return pytest.mark.parametrize("stage", [quick, *slow])
 
 
+@pytest.mark.slow
 @stages(quick=2)
 def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Path, stage: int) -> None:
     program = ranks("language", stage)
@@ -163,6 +164,7 @@ def test_initial_parameters_of_the_record_are_loaded_unless_asked_not_to(tmp_pat
     assert first(tmp_path)["key"]["step"] == 0
 
 
+@pytest.mark.slow
 @stages(quick=3)
 def test_initial_parameters_are_loaded_into_the_copies_of_zero(tmp_path: Path, stage: int) -> None:
     program = ranks("gated", stage)
@@ -173,6 +175,7 @@ def test_initial_parameters_are_loaded_into_the_copies_of_zero(tmp_path: Path, s
     assert done.stdout.count("initial parameters of DeepSpeedEngine are loaded") == 2
 
 
+@pytest.mark.slow
 def test_generator_that_is_seeded_twice_or_whose_state_is_set_draws_the_same_again(tmp_path: Path) -> None:
     folder = recorded(tmp_path, "generators.py")
     done = compare("replay", folder, "--", "generators.py", sim="npu")
@@ -180,6 +183,7 @@ def test_generator_that_is_seeded_twice_or_whose_state_is_set_draws_the_same_aga
     assert "0 only in one run" in done.stdout
 
 
+@pytest.mark.slow
 def test_two_models_of_a_program_that_leaves_at_once_are_compared(tmp_path: Path) -> None:
     folder = recorded(tmp_path, "leaving.py")
     done = compare("replay", folder, "--", "leaving.py", sim="npu")

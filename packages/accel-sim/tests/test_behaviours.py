@@ -15,6 +15,7 @@ def test_torch_itself_fails_to_import_when_cann_is_missing(python):
     assert "ImportError: libhccl.so: cannot open shared object file" in done.stderr
 
 
+@pytest.mark.sample("npu*", "hpu.other-torch")
 @pytest.mark.parametrize(
     "behaviour",
     [b for b in behaviours.BEHAVIOURS if b.error and b.module != "torch_npu"],

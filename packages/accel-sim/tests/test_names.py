@@ -31,6 +31,7 @@ def facts(printed):
     return of
 
 
+@pytest.mark.sample("npu", "cuda")
 @pytest.mark.parametrize("key", OWN_MODULE)
 def test_module_has_exactly_the_real_names(facts, key):
     vendor = vendors.find(key)
@@ -43,6 +44,7 @@ def test_module_has_exactly_the_real_names(facts, key):
 
 
 # No public source has signatures of torch.sdaa.
+@pytest.mark.sample("npu", "cuda")
 @pytest.mark.parametrize("key", [key for key in KEYS if key != "sdaa"])
 def test_simulated_functions_take_the_real_parameters(facts, key):
     taken = facts(key)["signatures"]
@@ -116,6 +118,7 @@ def _out_of_range(key: str, function: str) -> str:
     return "AcceleratorError" if key == "cuda" and driver else "RuntimeError"
 
 
+@pytest.mark.sample("npu", "cuda")
 @pytest.mark.parametrize("key", KEYS)
 def test_wrong_device_raises_what_the_real_function_raises(facts, key):
     wrong, outcomes = [], facts(key)["outcomes"]
@@ -318,6 +321,7 @@ NOT_SIMULATED = {
 }  # fmt: skip
 
 
+@pytest.mark.sample("cuda")
 @pytest.mark.parametrize("key", NOT_SIMULATED)
 def test_what_is_not_simulated_is_named(printed, key):
     source = """

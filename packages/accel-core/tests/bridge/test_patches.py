@@ -154,6 +154,7 @@ def supa(children: Children, tmp_path: Path) -> Children:
 _FIRST = ["import accel_core; accel_core.get_accelerator()", "import deepspeed"]
 
 
+@pytest.mark.sample("supa-import deepspeed")
 @needs_supa
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", _FIRST)
@@ -178,6 +179,7 @@ def test_an_importable_wheel_without_a_device_is_not_detected(children: Any, tmp
     )
 
 
+@pytest.mark.sample("import deepspeed")
 @needs_supa
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", _FIRST)
@@ -191,6 +193,7 @@ def test_a_runtime_that_crashes_is_reported_when_asked_for(children: Any, tmp_pa
     assert "OSError: libsupa.so: cannot open shared object file" in failed.err
 
 
+@pytest.mark.sample("import deepspeed")
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", _FIRST)
 def test_cuda_asked_for_on_a_machine_without_a_card_is_upstreams_object(

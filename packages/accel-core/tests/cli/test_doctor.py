@@ -75,6 +75,7 @@ def test_a_backend_extension_breaks_the_import_of_torch(healthy: Any, body: str,
     assert result.states() == {"cpu": "chosen"}  # what it would be with that line
 
 
+@pytest.mark.slow
 def test_a_backend_extension_hangs_the_import_of_torch(bare: Any) -> None:
     bare.torch()
     bare.backend("torch_sick", HANG)

@@ -73,6 +73,7 @@ def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
     assert jobs.values(program, 2) == jobs.values(program, 2, backend="gloo")
 
 
+@pytest.mark.slow
 @reduces_right
 def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_share_it(
     tmp_path: Path,
@@ -287,6 +288,7 @@ def test_collectives_of_several_hosts_give_gloos_results_and_the_same_bits_on_al
         assert report.value == (f"shared memory of {reason} processes on 2 hosts", [])
 
 
+@pytest.mark.sample("0-between")
 @pytest.mark.parametrize(
     ("victim", "phase"),
     [(2, "within"), (2, "between"), (2, "after"), (3, "within"), (3, "after"), (0, "between")],

@@ -187,6 +187,7 @@ def test_a_child_of_fork_has_no_transfers_and_starts_its_own(session: Session, t
     assert (tmp_path / "file").read_bytes() == (tmp_path / "child").read_bytes() == data.numpy().tobytes()
 
 
+@pytest.mark.sample("uring-*")
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit(0)"])
 def test_transfers_in_flight_are_completed_at_exit(
     run_program: Run, tmp_path: Path, end: str, engine: str
