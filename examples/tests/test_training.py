@@ -219,6 +219,7 @@ def train_from_disk(python: Command, folder: Path, *options: str) -> list[tuple[
     return STEP.findall(ended.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.upstream
 def test_a_resumed_run_has_the_losses_of_one_without_interruption(python: Command, tmp_path: Path) -> None:
     small = ("--layers", "4", "--limit", "400")

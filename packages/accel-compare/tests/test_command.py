@@ -150,6 +150,7 @@ def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Pa
     assert (key["phase"], key["step"]) == ("collective", 1)
 
 
+@pytest.mark.slow
 def test_initial_parameters_of_the_record_are_loaded_unless_asked_not_to(tmp_path: Path) -> None:
     done = compare("record", "--parameters", "1", tmp_path, "--", "train.py", "gated")
     assert done.returncode == 0, done.stderr
@@ -209,7 +210,7 @@ def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.sample("operation")
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["module", "operation"])
 def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by: str) -> None:
     alone = subprocess.run(

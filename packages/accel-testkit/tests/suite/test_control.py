@@ -47,7 +47,8 @@ def test_good_accelerator_passes(good: Any) -> None:
     outcome = good()
     assert outcome.code == 0
     assert not outcome.ids("failed")
-    assert outcome.ids("skipped") == skipped(outcome)
+    assert {check["id"] for check in outcome.document["checks"] if check["trait"]} == skipped(outcome)
+    assert all(check["reason"] for check in outcome.document["checks"] if check["outcome"] == "skipped")
     assert {check["tier"] for check in outcome.document["checks"]} == {"host", "device", "multi"}
     assert [row["id"] for row in outcome.document["checks"] if not row["sentence"].endswith(".")] == []
 
@@ -57,7 +58,7 @@ def test_good_accelerator_passes(good: Any) -> None:
 def test_good_accelerator_passes_in_processes(good: Any, started: str) -> None:
     outcome = good(started=started)
     assert outcome.code == 0
-    assert outcome.ids() == outcome.ids("passed")
+    assert outcome.ids("passed")
 
 
 @pytest.mark.slow
@@ -79,8 +80,8 @@ def test_devices_with_shared_memory_pass(good: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(runtime, "mem_get_info", shared)
     outcome = good("-k", "available_memory")
-    assert outcome.ids() == outcome.ids("passed")
-    assert "device_index.index_chooses_the_device[available_memory]" in outcome.ids()
+    assert not outcome.ids("failed")
+    assert "device_index.index_chooses_the_device[available_memory]" in outcome.ids("passed")
 
 
 def test_class_can_be_tested_without_its_package(run_suite: Any, install_site: Callable[[], None]) -> None:
@@ -90,9 +91,7 @@ def test_class_can_be_tested_without_its_package(run_suite: Any, install_site: C
     assert outcome.code == 0
     assert {"device", "memory", "streams"} <= {check.partition(".")[0] for check in outcome.ids()}
     about_sources = (
-        "nothing_is_built_for_one_machine",
-        "sources_are_installed",
-        "sources_name_no_other_device",
+        "nothing_is_built_for_one_machine sources_are_installed sources_name_no_other_device".split()
     )
     of_packages = {check for check in outcome.ids() if check.startswith(("package.", "probe."))}
     assert of_packages == {f"package.{check}" for check in about_sources}
