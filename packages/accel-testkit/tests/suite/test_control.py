@@ -90,13 +90,9 @@ def test_class_can_be_tested_without_its_package(run_suite: Any, install_site: C
     outcome = run_suite(SUITE, "--accel-class", "accel_good.accelerator:GOOD_Accelerator", "-k", some)
     assert outcome.code == 0
     assert {"device", "memory", "streams"} <= {check.partition(".")[0] for check in outcome.ids()}
-    about_sources = [
-        "nothing_is_built_for_one_machine",
-        "sources_are_installed",
-        "sources_name_no_other_device",
-    ]
     of_packages = {check for check in outcome.ids() if check.startswith(("package.", "probe."))}
-    assert of_packages == {f"package.{check}" for check in about_sources}
+    about = ("nothing_is_built_for_one_machine", "sources_are_installed", "sources_name_no_other_device")
+    assert of_packages == {f"package.{check}" for check in about}
 
 
 @pytest.mark.parametrize("tier", ["host", "device", "multi"])
