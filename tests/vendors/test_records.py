@@ -25,7 +25,8 @@ def test_each_row_of_the_cascade_has_a_record() -> None:
 def test_record_names_the_class_and_the_version_of_its_package(name: str) -> None:
     record = RECORDS[name]
     assert record.version == metadata.version(record.distribution)
-    assert record.accelerator.endswith(f":{record.key.partition('.')[0].upper()}_Accelerator")
+    kind = "ipex" if record.variant == "ipex" else record.key.partition(".")[0]
+    assert record.accelerator.endswith(f":{kind.upper()}_Accelerator")
 
 
 def test_three_keys_share_torch_s_privateuse1() -> None:

@@ -112,8 +112,6 @@ def test_absent_device_is_a_failure_and_no_skip(good: Any, monkeypatch: pytest.M
 def test_second_device_is_asked_for_by_tier_multi_alone(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accel_good.runtime.DEVICES", 1)
     outcome = good("--tier", "device", "--tier", "multi")
-    tiers = {check["tier"] for check in outcome.document["checks"] if check["outcome"] == "failed"}
-    assert tiers == {"multi"}
     assert outcome.ids("failed") == {c["id"] for c in outcome.document["checks"] if c["tier"] == "multi"}
 
 
