@@ -53,12 +53,14 @@ class DeepSpeedImportFinder:
 def autoload() -> None:
     """Entry point of torch. Importing this package has registered the hooks already."""
     register()
-    try:
-        find_distributed_backends(sys.modules.get("torch.distributed"))
-        if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
-            follow_store_address()
-    except Exception:
-        logging.getLogger("accel_core").exception("torch's own backends and store serve, on all interfaces")
+    for step, failure in (
+        (find_distributed_backends, "torch.distributed does not find backends by their entry points"),
+        (follow_store_address, "torch's store listens on all interfaces"),
+    ):
+        try:
+            step()
+        except Exception:
+            logging.getLogger("accel_core").exception(failure)
 
 
 def register() -> None:
@@ -69,11 +71,9 @@ def register() -> None:
         _register_hooks()
 
 
-def find_distributed_backends(distributed: Any) -> None:
-    """Let torch.distributed find backends by their entry points at the first use of their name, as torch 2.14 does.
-
-    distributed: the module; None: torch has not imported it, or has none.
-    """
+def find_distributed_backends() -> None:
+    """Let torch.distributed find backends by their entry points at the first use of their name, as torch 2.14 does."""
+    distributed = sys.modules.get("torch.distributed")  # None: torch has not imported it, or has none
     backend = getattr(distributed, "Backend", None)
     c10d = getattr(distributed, "distributed_c10d", None)
     theirs = "_ensure_backend_registered"
@@ -97,19 +97,18 @@ def _load_backend(backend: Any, name: str) -> None:
             point.load()()
 
 
-_CREATE = "_create_c10d_store"
-
-
 def follow_store_address() -> None:
     """Let torch's store of rank 0 listen at ACCEL_STORE_ADDRESS, not on all interfaces of the host. Idempotent.
 
     The store has no passwords: whoever connects can read and change what the ranks exchange there. torch has no
     option for the address; its store takes a socket that is bound already.
     """
+    if not os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
+        return
     rendezvous = importlib.import_module("torch.distributed.rendezvous")  # house: its attribute is a function
-    create = getattr(rendezvous, _CREATE, None)
+    create = getattr(rendezvous, name := "_create_c10d_store", None)
     if create is not None and not hasattr(create, "__wrapped__"):
-        setattr(rendezvous, _CREATE, functools.wraps(create)(functools.partial(_create_store, create)))
+        setattr(rendezvous, name, functools.wraps(create)(functools.partial(_create_store, create)))
 
 
 def _create_store(
