@@ -3,7 +3,7 @@
 """Adam, Adagrad and Lion on the host, as DeepSpeed's optimizers call them, and what they offer beside.
 
 Upstream's functions get an optimizer's ID and one tensor each. Beside them, `HostStep` offers a step with unscaling,
-clipping and copy-out fused: `accel_ops.offload` shortens ZeRO-Offload's path of a gradient through host memory with it
+clipping and copy-out fused: `accel_zero` shortens ZeRO-Offload's path of a gradient through host memory with it
 (docs/offload.md). An op without them works as with stock DeepSpeed.
 """
 
