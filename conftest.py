@@ -46,6 +46,12 @@ def _left_out(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sampled = {item.function for item in items if item.get_closest_marker("sample")}  # type: ignore[attr-defined]
+    missing = sampled - {item.function for item in items if not _left_out(item)}  # type: ignore[attr-defined]
+    if missing and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(
+            f"no parameter has an id of the sample: {', '.join(f.__name__ for f in missing)}"
+        )
     for item in items:
         file = item.nodeid.partition("::")[0]
         if any(fnmatch(file, pattern) for pattern in MORE):
