@@ -190,7 +190,7 @@ def follow(advice: str, machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what can be typed of it: the packages to install, else the first variable that it names."""
     for package in re.findall(r"\./packages/accel-(\w+)", advice):
         assert (REPOSITORY / f"packages/accel-{package}/pyproject.toml").is_file()
-        if package not in ("cpu", "core", "ops"):
+        if package not in ("cpu", "core", "ops", "zero"):
             machine.install(package)
             return
     typed = re.search(r"\b(?:(unset|out of) )?([A-Z]+_[A-Z_]+)(?:=(\w+))?", advice)
