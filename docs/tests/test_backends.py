@@ -72,6 +72,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Callable[
     return run
 
 
+@pytest.mark.slow
 def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(simulated) -> None:
     shown = simulated("python program.py")
     assert "class accel_klxpu.accelerator KLXPU_Accelerator" in shown
@@ -198,6 +199,7 @@ def test_what_is_no_accelerator_is_refused(patched: Path, tmp_path: Path) -> Non
     assert "str accelerator is not subclass of DeepSpeedAccelerator" in done.err
 
 
+@pytest.mark.slow
 def test_it_trains_through_the_entry_point(patched: Path, acme: Path) -> None:
     done = run(
         """

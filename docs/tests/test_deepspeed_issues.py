@@ -29,7 +29,7 @@ def test_each_program_is_on_the_page_and_says_what_it_shows() -> None:
         assert ast.get_docstring(tree), program
 
 
-@pytest.mark.sample("a_wheel*", "parameters_without*", "gradients_are*")
+@pytest.mark.sample("a_wheel*", "parameters_without*")
 @pytest.mark.more
 @pytest.mark.upstream
 @pytest.mark.parametrize("program", SHOWN)

@@ -68,25 +68,6 @@ def test_a_packages_readme_reads_on_an_index_as_it_does_here(readme: Path) -> No
     assert {f for f in folders if not (ROOT / "packages" / f).is_dir()} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_says_what_a_command_needs_of_which_it_speaks(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert "accel sim" not in text or "accel-sim" in text or "accel-testkit" in text
-    said = re.search(r"not\W+on the\W+index yet", text, re.IGNORECASE)
-    assert said or not re.search(r"pip install ['\"]?accel-", text)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_command_that_installs_torch_brings_the_tested_one_and_is_no_pattern_of_the_shell(page) -> None:
-    """An unquoted `torch==2.13.*` is an error in zsh; without the constraint a newer torch with CUDA is installed."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    for command in re.findall(r"^(?:\$ )?pip install .+$", text, re.MULTILINE):
-        assert not re.search(r"(?<=\s)[^\s'\"]*==[^\s'\"]*\*", command), command
-        assert "-c constraints.txt" in command or not re.search(r"\s['\"]?torch(?=[\s=<>'\"]|$)", command), (
-            command
-        )
-
-
 @pytest.fixture(scope="module")
 def files() -> str:
     """The files of this repository, each on a line of its own that begins with a slash."""
@@ -188,13 +169,6 @@ def test_the_order_in_the_text_is_the_order_of_the_table() -> None:
     page = (ROOT / "docs/selection.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z.]+)[^|]*\| +(\d+) \|", page, re.MULTILINE)
     assert rows == [(row.key, str(row.priority)) for row in cascade.CASCADE]
-
-
-def test_the_readme_names_only_make_targets_that_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8")))
-    assert named
-    assert named <= targets
 
 
 @pytest.mark.parametrize("data", sorted((ROOT / "docs/results").glob("*.json")), ids=lambda path: path.stem)

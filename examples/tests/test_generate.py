@@ -71,6 +71,7 @@ def test_two_ranks_make_the_tokens_of_one_process(backend, alone, tmp_path, pyth
     assert result.stdout.count("check: the same 6 tokens") == 1
 
 
+@pytest.mark.slow
 def test_typed_prompts_are_answered_on_all_ranks_until_the_input_ends(tmp_path: Path) -> None:
     flags = (*TINY, "--positions", "20", "--interactive", "--json", "made.json")
     result = subprocess.run(
@@ -115,6 +116,7 @@ def test_ranks_get_as_many_heads_as_each_other_or_none(heads: int, groups: int, 
     check_divisible(SimpleNamespace(config=config), 1)
 
 
+@pytest.mark.slow
 def test_a_folder_s_model_answers_as_transformers_does(tmp_path: Path, python: Callable) -> None:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers

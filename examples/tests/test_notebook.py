@@ -60,6 +60,7 @@ PASSED = {"library": 5, "trainer": 1, "deepspeed_user": 3}
 
 @pytest.mark.parametrize("device", ["npu", "hpu"])
 @pytest.mark.parametrize("name", PASSED)
+@pytest.mark.sample("library-npu")
 def test_the_tests_of_a_project_pass_on_a_simulated_device(python, tmp_path, name, device):
     if name == "trainer" and importlib.util.find_spec("transformers") is None:
         pytest.skip("not run: no transformers here")

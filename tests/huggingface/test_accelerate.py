@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.more, pytest.mark.upstream]
 PROGRAM = Path(__file__).with_name("with_accelerate.py")
 #: Ranks of each device: torch has no collectives for mps, and accelerate counts one CPU process (docs/huggingface.md).
 RANKS = {"cpu": 1, "npu": 2, "hpu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
-QUICK = {"cpu", "npu"}
 
 
 def losses(key: str, ranks: int, stage: int) -> dict[str, Any]:
@@ -41,14 +40,9 @@ def plain() -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("key", "stage"),
-    [
-        pytest.param(key, stage, marks=[] if key in QUICK and stage == 2 else [pytest.mark.slow])
-        for key in RANKS
-        for stage in (2, 3)
-    ],
-)
+@pytest.mark.sample("2-npu")
+@pytest.mark.parametrize("key", RANKS)
+@pytest.mark.parametrize("stage", [2, 3])
 def test_accelerate_trains_as_plain_pytorch_does(key: str, stage: int, plain: list[float]) -> None:
     answer = losses(key, RANKS[key], stage)
     assert answer.pop("losses") == pytest.approx(plain, rel=1e-5)

@@ -36,16 +36,10 @@ def _plain_losses() -> list[float]:
 
 
 @needs_lightning
+@pytest.mark.sample("cpu-1-2")
 @pytest.mark.parametrize(
     ("key", "ranks", "stage"),
-    [
-        ("cpu", 1, 2),
-        ("npu", 2, 2),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (("cpu", 2, 3), ("xpu", 2, 2), ("cuda", 2, 3))
-        ),
-    ],
+    [("cpu", 1, 2), ("npu", 2, 2), ("cpu", 2, 3), ("xpu", 2, 2), ("cuda", 2, 3)],
 )
 def test_lightning_trains_as_plain_pytorch_does(key: str, ranks: int, stage: int) -> None:
     asked = {"DS_ACCELERATOR": "cpu"} if key == "cpu" else {}

@@ -61,17 +61,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 #: Ranks of each device. Several CPU ranks have a test of their own; torch has no collectives for mps.
 #: docs/huggingface.md says why hpu is not among them.
 RANKS = {"cpu": 1, "npu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
-QUICK = [("cpu", 2), ("npu", 3)]
 
 
-@pytest.mark.parametrize(
-    ("key", "stage"),
-    [
-        pytest.param(key, stage, marks=[] if (key, stage) in QUICK else [pytest.mark.slow])
-        for key in RANKS
-        for stage in (2, 3)
-    ],
-)
+@pytest.mark.sample("3-npu")
+@pytest.mark.parametrize("key", RANKS)
+@pytest.mark.parametrize("stage", [2, 3])
 def test_trainer_trains_as_plain_pytorch_does(
     key: str, stage: int, plain: list[float], tmp_path: Path
 ) -> None:
@@ -88,6 +82,7 @@ def test_trainer_trains_as_plain_pytorch_does(
     }
 
 
+@pytest.mark.slow
 def test_two_cpu_ranks_share_the_data_when_accelerate_is_given_the_backend(
     plain: list[float], tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
         ("torchrun", ACCELERATE),
     ],
 )
+@pytest.mark.sample("accel*", "deepspeed*")
 def test_two_ranks_of_an_unchanged_program_share_memory(tmp_path: Path, launcher: str, begin: str) -> None:
     variables = {"ACCELERATE_USE_DEEPSPEED": "true"} if begin == ACCELERATE else {}
     answer, logged = _run(tmp_path, launcher, begin, **variables)
@@ -89,6 +90,7 @@ def test_a_program_without_a_launcher_needs_no_memory_to_share(tmp_path: Path) -
     assert answer == ["shm", "there is one rank", [1.0] * 3]
 
 
+@pytest.mark.slow
 def test_gloo_is_used_where_the_program_or_the_variable_names_it(tmp_path: Path) -> None:
     for begin, variables in ((NAMES_GLOO, {}), (DEEPSPEED, {"ACCEL_CPU_BACKEND": "gloo"})):
         answer, _ = _run(tmp_path, "torchrun", begin, **variables)

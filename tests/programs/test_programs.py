@@ -27,6 +27,7 @@ def outcomes(kind: str, device: str, names: tuple[str, ...] = ()) -> run.Outcome
 
 @needs_transformers
 @pytest.mark.parametrize(("kind", "device"), [("single", "npu"), ("ranks", "xpu")])
+@pytest.mark.sample("ranks-xpu")
 def test_some_programs_have_the_losses_of_the_cpu(kind, device):
     names = QUICK[kind]
     found, reference = outcomes(kind, device, names), outcomes(kind, "cpu", names)

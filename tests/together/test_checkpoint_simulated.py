@@ -108,13 +108,10 @@ print("done")
 """
 
 
+@pytest.mark.sample("npu-stages1")
 @pytest.mark.parametrize(
     ("key", "stages"),
-    [
-        ("cpu", [2]),
-        ("npu", [2]),
-        *(pytest.param(key, [0, 3], marks=pytest.mark.slow) for key in ("cpu", "npu")),
-    ],
+    [("cpu", [2]), ("npu", [2]), ("cpu", [0, 3]), ("npu", [0, 3])],
 )
 def test_an_engine_continues_from_what_the_fast_writer_saved(
     tmp_path: Path, key: str, stages: list[int]
@@ -134,6 +131,7 @@ def test_two_ranks_continue_from_what_the_fast_writer_saved(tmp_path: Path, opti
 
 
 @pytest.mark.parametrize("key", ["npu", "cuda"])
+@pytest.mark.sample("npu")
 def test_tensors_of_a_device_are_saved_and_loaded(tmp_path: Path, key: str) -> None:
     done = on_device(key, "-c", _PROGRAM, key, tmp_path / "saved", devices=2)
     assert done.out.splitlines()[-1] == "done"

@@ -59,6 +59,7 @@ def test_failing_operator_is_replaced() -> None:
         ("hpu", "FPQuantizerBuilder", "cast_from_fp8", "torch.ops.hpu.cast_from_fp8"),
     ],
 )
+@pytest.mark.sample("cuda*", "npu-Q*")
 def test_device_lost_by_operator_raises(key: str, name: str, failing: str, op: str) -> None:
     first, again = loaded(key, name, failing, queued=key == "npu")
     assert first.startswith(

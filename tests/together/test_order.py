@@ -22,6 +22,7 @@ CLASSES = {key: f"{key.upper()}_Accelerator" for key in [*ORDER, "cpu"]}
 
 
 @pytest.mark.parametrize("first", KEYS)
+@pytest.mark.sample("cuda", "mlu")
 def test_the_first_with_devices_is_chosen_and_none_below_is_imported(machine: Any, first: str) -> None:
     present = KEYS[KEYS.index(first) :]
     machine.install(*present)
@@ -54,6 +55,7 @@ def test_the_chosen_one_is_explained_with_all_that_it_outranks(machine: Any) -> 
 
 
 @pytest.mark.parametrize("key", ["sdaa", "hpu", "mlu", "cpu"])
+@pytest.mark.sample("sdaa")
 def test_what_is_asked_for_is_chosen_and_no_other_runtime_imported(machine: Any, key: str) -> None:
     machine.install("npu", "sdaa", "hpu", "mlu")
     found = machine.detect(DS_ACCELERATOR=key)
@@ -72,6 +74,7 @@ def test_the_doctor_asks_each_in_a_process_of_its_own(machine: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_third_party_s_package_takes_its_place_in_the_order(machine: Any) -> None:
     device = machine.new_vendor("newcard")
     machine.install(device, "cuda")

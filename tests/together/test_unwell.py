@@ -119,6 +119,7 @@ sys.exit(main(sys.argv[1:]))
     ["ops list --json", "launch --dry_run --json --module json.tool", "doctor --json"],
     ids=lambda words: words[:6],
 )
+@pytest.mark.sample("launch")
 def test_printed_line_stays_out_of_json(words: str) -> None:
     done = on_device("npu", "-c", PRINTING, *words.split())
     assert json.loads(done.out)

@@ -47,6 +47,7 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+@pytest.mark.sample("cpu", "xpu")
 def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results) -> None:
     # A simulated runtime has only the names of shared/surfaces: an import of another one fails.
     on_device(claimed.key if claimed.simulated else "cpu", "-c", IMPORT_ALL, f"accel_{claimed.key}")
@@ -61,35 +62,20 @@ def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> No
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 
-@pytest.mark.parametrize(
-    "claimed",
-    [
-        pytest.param(claimed, marks=() if claimed.key == "npu" else pytest.mark.slow, id=claimed.key)
-        for claimed in CLAIMED
-        if claimed.simulated
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("claimed", [c for c in CLAIMED if c.simulated], ids=lambda claimed: claimed.key)
 def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path) -> None:
     """On one device with other sums, late errors and shared memory: no check relies on the plain simulation."""
-    tiers = ["--tier", "host", "--tier", "device", *(["--quick"] if claimed.key == "npu" else [])]
+    tiers = ["--tier", "host", "--tier", "device"]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers, like_hardware=True)
     assert len(found.checks) >= 150
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 
-@pytest.fixture(scope="module")
-def stock_answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """DeepSpeed's own CPU accelerator trains once for all vendors."""
-    return tmp_path_factory.mktemp("stock")
-
-
 # The tox environment of each vendor runs the whole engine on its device.
-ENGINES = [claimed for claimed in CLAIMED if claimed.key in ("cpu", "npu")]
-
-
-@pytest.mark.parametrize("claimed", ENGINES, ids=lambda claimed: claimed.key)
-def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, stock_answers: Path) -> None:
-    shared = ["--stock-answers", str(stock_answers)]
-    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", *shared)
+@pytest.mark.sample("npu")
+@pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick")
     assert len(found.engine) >= 8
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []

@@ -99,6 +99,7 @@ def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
 
 
 @pytest.mark.parametrize("operator", ["normal_", "addmm"])  # of the initial parameters, and of the model
+@pytest.mark.sample("addmm")
 def test_only_device_errors_end_recording(tmp_path: Path, operator: str) -> None:
     options = ("--own-draws", "--parameters", "64", tmp_path / "record")
     done = compare("record", *options, "--", "train.py", "language", sim="npu", ACCEL_SIM_FAIL=operator)
@@ -278,6 +279,7 @@ def test_two_records_are_compared_without_running(record: Path, kept: Callable[[
         (("runs", "{folder}", "{folder}"), "files of ranks"),
     ],
 )
+@pytest.mark.sample("*no program", "*/proc")
 def test_what_cannot_be_compared_is_named(tmp_path: Path, arguments: tuple[str, ...], found: str) -> None:
     done = compare(*(argument.format(folder=tmp_path) for argument in arguments))
     assert done.returncode not in (0, 3)

@@ -71,6 +71,7 @@ needs_nvrtc = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_wheel_has_the_source_in_one_file(wheel: dict[str, bytes]) -> None:
     source = wheel["accel.cu"].decode()
     assert '#include "' not in source
@@ -140,6 +141,7 @@ for capability in (90, 80, 120):
 
 @needs_nvrtc
 @pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
+@pytest.mark.slow
 def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
     import accel_sim
 

@@ -20,6 +20,7 @@ def test_class_on_a_device() -> None:
 @pytest.mark.parametrize(
     "first", ["import torch_npu, accel_npu", "import torch, torch_npu", "import deepspeed"]
 )
+@pytest.mark.sample("import deepspeed")
 def test_deepspeed_has_this_accelerator_whatever_is_imported_first(first: str) -> None:
     shown = on_device("npu", "-c", f"{first}; {SHOW}").out
     assert shown.splitlines()[-1] == "accel_npu.accelerator"

@@ -101,6 +101,7 @@ def arm_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["NEON", "SVE of 128 bits", "SVE of 256 bits", "SVE of 512 bits"],
 )
+@pytest.mark.sample("*128*")
 def test_aarch64_gives_the_same_bits_and_has_the_same_interface(
     arm_driver: Path, cpu: str, levels: dict[str, bool]
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_damaged_library_of_the_wheel_is_replaced_by_a_build(
 
 
 @pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others", "no home"])
+@pytest.mark.sample("a file*")
 def test_an_unusable_cache_costs_a_build_in_each_process(
     cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def _without_home() -> Path:
     raise RuntimeError("Could not determine home directory.")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
     def limit_file_size() -> None:
         # The linker cannot write the library, as on a full disk.
@@ -114,6 +116,7 @@ def test_where_the_library_came_from_is_known_after_loading(
     assert library.origin().startswith("plain torch: accel_ops does not compile")
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,5 +300,6 @@ else:
 @pytest.mark.more
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="not run: torch without distributed")
 @pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.sample("2")
 def test_sharded_parameters_step_as_with_torch(world: int, tmp_path: Path) -> None:
     ranks(_TRAIN, world, tmp_path)

@@ -58,6 +58,7 @@ def contents(wheel: Path) -> list[str]:
     return zipfile.ZipFile(wheel).namelist()
 
 
+@pytest.mark.slow
 def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_path: Path) -> None:
     assert "-py3-none-" in wheel.name
     assert "any" not in wheel.name
@@ -115,6 +116,7 @@ def test_the_library_has_no_symbol_of_torch_python_libstdcxx_or_a_newer_glibc(
         pytest.param('c++ "', False, id="not a command"),
     ],
 )
+@pytest.mark.sample("compiles*", "missing", "not*", "empty")
 def test_a_wheel_is_built_with_any_compiler(tree: Path, tmp_path: Path, cxx: str, has_library: bool) -> None:
     program = tmp_path / "without-openmp"
     program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')

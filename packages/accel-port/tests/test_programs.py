@@ -141,6 +141,7 @@ def test_odd_program_is_ported_once(name: str, target: str) -> None:
 
 @pytest.mark.more
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_odd_programs_print_the_same_on_the_cpu(tmp_path: Path) -> None:
     pytest.importorskip("deepspeed")
     for name, text in ODD_PROGRAMS.items():

@@ -69,6 +69,7 @@ def test_npu_raises_once_and_drops_later_work(outcomes):
     assert elsewhere == [2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_vendor_s_own_operator_fails_late(outcomes):
     quantized, raised, dropped = outcomes(
         "npu",

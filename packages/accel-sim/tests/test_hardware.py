@@ -69,6 +69,7 @@ found = [total - free for free, total in sizes]
 
 
 @pytest.mark.parametrize(("key", "lines", "expected"), HOLDS.values(), ids=HOLDS)
+@pytest.mark.sample("Gaudi*", "a sum*")
 def test_as_on_hardware(found, key, lines, expected):
     assert found(key, lines) == expected
 
@@ -115,6 +116,7 @@ found = [float(a.to(device).sum()), float((a.to(device) @ a.to(device).T).item()
 @pytest.mark.parametrize(
     "call", ["torch.index_select(x, 0, bad)", "x[bad]", "torch.nn.functional.embedding(bad, x)"]
 )
+@pytest.mark.sample("torch.index*")
 def test_index_out_of_range_is_an_error_of_a_later_call_and_of_all_after_it(found, call):
     lines = f"""
 x, bad = ones(3, 2), torch.tensor([0, 7], device=device)
@@ -139,6 +141,7 @@ found.append(torch.accelerator.memory_reserved())
 
 
 @pytest.mark.parametrize(("key", "padding", "segment"), [("cuda", 0, 20), ("npu", 512, 20), ("hpu", 0, 20)])
+@pytest.mark.sample("npu*")
 def test_memory_is_used_by_others_rounded_and_cached(found, key, padding, segment):
     others, allocated, reserved, allocated_after, cached, emptied = found(key, MEMORY)
     assert others == 600 << 20

@@ -284,6 +284,7 @@ print(hasattr(torch.ops.npu, "npu_rms_norm"))
 
 
 @pytest.mark.parametrize(("key", "program", "lines"), PRINTED.values(), ids=PRINTED)
+@pytest.mark.sample("options of npu*", "a parameter of*", "events*")
 def test_programs_find_what_the_real_packages_have(printed, key, program, lines):
     assert printed(key, program) == lines
 

@@ -51,6 +51,7 @@ NAMED = () if _has_entry_point() else ("-p", "accel_sim.pytest_plugin")
 
 @pytest.mark.more
 @pytest.mark.parametrize(("key", "options"), [("npu", ()), ("hpu", ("-n", "2")), ("xpu", ())])
+@pytest.mark.sample("xpu*")
 def test_tests_of_a_project_have_the_device(run, key, options):
     done = run(TESTS.format(key=key), "--accel-sim", key, *options)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,6 +72,7 @@ def test_without_the_option_torch_is_not_imported_and_what_needs_a_device_is_ski
         (("-p", "torch", "--accel-sim", "npu"), "accel sim npu -- pytest"),
     ],
 )
+@pytest.mark.sample("arguments0*")
 def test_what_cannot_be_simulated_ends_the_run_with_the_reason(run, arguments, said):
     done = run("def test_nothing():\n    pass\n", *arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

@@ -45,6 +45,7 @@ def test_wheel_from_the_sdist_has_its_data_and_makes_a_device(tmp_path: Path) ->
 
 
 @pytest.mark.more
+@pytest.mark.slow
 def test_wheel_with_libraries_needs_no_compiler_and_is_for_this_python(tmp_path: Path) -> None:
     libraries = tmp_path / "libraries"
     subprocess.run([sys.executable, "-m", "accel_sim.build", str(libraries)], check=True, timeout=600)

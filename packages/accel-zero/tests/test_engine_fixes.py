@@ -57,6 +57,7 @@ _CONSTRUCT = """
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", ["", "import deepspeed"])
+@pytest.mark.sample("import*")
 def test_deepspeed_constructs_its_optimizer_without_py_cpuinfo_s_process(children: Any, first: str) -> None:
     assert children.run(_CONSTRUCT.format(first=first), DS_ACCELERATOR="cpu").report == [False, True]
 

@@ -25,10 +25,8 @@ def _cases() -> list[str]:
     return names
 
 
-_SLOW_4 = pytest.param(4, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, _SLOW_4])
+@pytest.mark.sample("3")
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_pipeline_of_tuples_matches_torch(children: Any, tmp_path: Path, ranks: int) -> None:
     store = str(tmp_path / "store")
     reports = children.ranks(f"import pipelines; pipelines.main({store!r}, {_cases()!r})", ranks)
@@ -67,8 +65,9 @@ def test_experts_match_those_of_one_rank(children: Any, tmp_path: Path, groups: 
 
 
 @needs_019
-@pytest.mark.parametrize("ranks", [3, _SLOW_4])
+@pytest.mark.parametrize("ranks", [3, 4])
 @pytest.mark.parametrize("way", ["sequence", "tensor"])
+@pytest.mark.sample("tensor-3")
 def test_divided_layers_match_torch(children: Any, tmp_path: Path, way: str, ranks: int) -> None:
     store = str(tmp_path / "store")
     for expected, found in children.ranks(f"import parallel; parallel.main({store!r}, {way!r})", ranks):

@@ -73,6 +73,7 @@ def _check(reports: list[list[Any]], cases: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.sample("2")
 def test_losses_and_norms_are_those_of_stock_deepspeed(native: Any, tmp_path: Path, ranks: int) -> None:
     cases = _QUICK if ranks == 1 else _QUICK[:2]
     reports = _run(native, tmp_path / "store", cases, ranks)
@@ -113,6 +114,7 @@ def _check_zenflow(children: Any, store: Path, cases: list[dict[str, Any]], rank
             assert len(set(stock)) == len(stock), case
 
 
+@pytest.mark.slow
 def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(native: Any, tmp_path: Path) -> None:
     _check_zenflow(native, tmp_path / "store", [{"stage": 2, "dtype": "bf16", "overlap": True}], 1)
 
@@ -144,6 +146,7 @@ def test_the_update_interval_auto_does_not_divide_losses_by_zero(native: Any, tm
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.sample("False")
 def test_zenflow_trains_at_zero_3(native: Any, tmp_path: Path, overlap: bool) -> None:
     code = f"import offload; offload.zenflow_alone({str(tmp_path / 'store')!r}, stage=3, dtype='fp32', "
     losses = native.run(f"{code}overlap={overlap})", **_ONE_RANK).report

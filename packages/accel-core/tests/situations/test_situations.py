@@ -208,6 +208,7 @@ def param(number: int, row: Row) -> Any:
 
 
 @pytest.mark.parametrize(("number", "row"), [param(*numbered) for numbered in enumerate(ROWS)])
+@pytest.mark.sample("a class*", "a runtime aborts", "asked*", "npu left*", "DS_*", "a vendor*")
 def test_the_run_ends_as_the_doctor_says_through_both_doors(
     situation: Any, request: pytest.FixtureRequest, number: int, row: Row
 ) -> None:

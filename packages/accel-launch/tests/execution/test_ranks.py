@@ -155,6 +155,7 @@ LAUNCH = f"OMP_NUM_THREADS=1 {sys.executable} -m accel_core.cli launch --num_acc
 
 
 @pytest.mark.parametrize("closed", ["", ">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.sample(">&-*")
 def test_a_rank_reads_its_input_whatever_stream_of_the_launcher_is_closed(run, closed, tmp_path):
     (tmp_path / "script.py").write_text(
         "import sys; open('read', 'w').write(sys.stdin.readline()); print('out')"

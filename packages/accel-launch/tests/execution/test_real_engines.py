@@ -140,7 +140,7 @@ def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine):
     assert launch.gone_within(60)
 
 
-@pytest.mark.sample("pdsh", "mpich")
+@pytest.mark.sample("pdsh")
 @pytest.mark.parametrize("engine", PACKAGES)
 def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback, engine):
     need(engine)

@@ -111,6 +111,7 @@ def test_two_ranks_save_what_two_and_one_load(tmp_path: Path) -> None:
     ranks(_START + _SAVE + _LOAD.replace("trained(1)", "trained(3)"), 2, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_error_of_one_rank_leaves_the_former_checkpoint(tmp_path: Path) -> None:
     ranks(_START + _FULL, 2, tmp_path)
 

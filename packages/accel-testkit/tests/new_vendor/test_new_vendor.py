@@ -89,6 +89,7 @@ def test_the_hardware_environment_passes_every_variable_but_for_deepspeed_s_setu
     assert found["install_command"].startswith("env -u DS_ACCELERATOR ")
 
 
+@pytest.mark.slow
 def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(device, run, folder) -> None:
     found = hardware(run, folder)
     for command in found["commands"].strip().splitlines():
@@ -115,6 +116,7 @@ def test_its_own_tests_pass_on_a_machine_without_a_device(folder, device, run) -
     assert "8 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_runtime_without_collectives_and_variable(run, tmp_path_factory) -> None:
     out = tmp_path_factory.mktemp("lacking")
     assert main(["new-vendor", "lacking", "--collectives", "gloo", "--visible", "", "--out", str(out)]) == 0

@@ -54,6 +54,7 @@ def test_ruff_has_nothing_to_say(check: list[str], settings: list[str], package:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_mypy_strict_has_nothing_to_say(xyz: Path, run: Run, tmp_path: Path) -> None:
     cache = ["--cache-dir", str(tmp_path / "mypy")]
     done = run("mypy", "--strict", *cache, cwd=xyz)
@@ -62,6 +63,7 @@ def test_mypy_strict_has_nothing_to_say(xyz: Path, run: Run, tmp_path: Path) -> 
     assert "[no-untyped-def]" in run("mypy", *cache, "src/accel_xyz/probe.py", cwd=xyz).stdout
 
 
+@pytest.mark.sample("mtia")
 def test_sdist_and_wheel_are_built_and_accepted(package: Path, run: Run, tmp_path: Path) -> None:
     done = run("build", "--no-isolation", "--outdir", str(tmp_path), str(package))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

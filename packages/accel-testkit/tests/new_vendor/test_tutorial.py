@@ -73,6 +73,7 @@ def conformance(run: Run, package: Path, machine: dict[str, str], *options: str)
     return checks
 
 
+@pytest.mark.slow
 def test_the_host_cannot_read_memory_of_the_device(run: Run, machine: dict[str, str]) -> None:
     read = "import ctypes, torch, torch_acme; ctypes.string_at(torch.ones(4, device='acme').data_ptr(), 4)"
     lines = [f"exec({read!r})", "print('it was read')"]
@@ -81,6 +82,7 @@ def test_the_host_cannot_read_memory_of_the_device(run: Run, machine: dict[str, 
     assert "it was read" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_device_passes_the_suite_but_for_what_it_declares(
     run: Run, package: Path, machine: dict[str, str]
 ) -> None:
@@ -92,6 +94,7 @@ def test_the_device_passes_the_suite_but_for_what_it_declares(
     assert missing == {"", "streams", "graphs", "pinned_memory", *cuda_only()}
 
 
+@pytest.mark.slow
 def test_the_package_is_still_clean(package: Path, run: Run, tmp_path: Path) -> None:
     cache = ["--cache-dir", str(tmp_path)]
     checks = (

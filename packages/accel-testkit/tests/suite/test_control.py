@@ -109,6 +109,7 @@ def test_absent_device_is_a_failure_and_no_skip(good: Any, monkeypatch: pytest.M
     assert outcome.ids("failed") == outcome.ids() - skipped(outcome)
 
 
+@pytest.mark.slow
 def test_second_device_is_asked_for_by_tier_multi_alone(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accel_good.runtime.DEVICES", 1)
     outcome = good("--tier", "device", "--tier", "multi")

@@ -77,11 +77,13 @@ def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:
     assert facts["evidence of npu"].endswith("davinci0 exists")
 
 
+@pytest.mark.slow
 def test_ranks_share_a_device_that_a_second_one_can_use(tmp_path: Path) -> None:
     _, report = verified(0, "--step machine", tmp_path, sim="mps")
     assert report.rows[0].found.startswith("ranks share one device")
 
 
+@pytest.mark.slow
 def test_checks_of_two_ranks_are_not_run_where_each_needs_a_device_and_there_is_one(tmp_path: Path) -> None:
     _, report = verified(0, "--step machine --step multi --step engine-2", tmp_path, sim="hpu --devices 1")
     rows = {row.step: row for row in report.rows}
@@ -98,6 +100,7 @@ def test_a_broken_runtime_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     assert report.worst == rows["machine"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_its_rows_and_goes_on_with_the_next(tmp_path: Path) -> None:
     wanted = ["--accel", "cpu", "--step", "machine", "--step", "doctor", "--step", "ops", "--out"]
     process = subprocess.Popen(
