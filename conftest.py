@@ -34,8 +34,8 @@ MORE = (
     "packages/accel-zero/tests/test_[eflt]*.py",
 )
 
-#: Mutants of the conformance suite: the nightly run, and `make test-all`.
-SLOW = ("packages/accel-testkit/tests/suite/test_variants.py",)
+#: The nightly run, and `make test-all`: mutants of the conformance suite; an example of a backend, as the tutorial's.
+SLOW = ("packages/accel-testkit/tests/suite/test_variants.py", "docs/tests/test_backends.py")
 
 
 def _left_out(item: pytest.Item) -> bool:

@@ -166,6 +166,7 @@ def test_input_is_refused_before_anything_is_loaded(case, tmp_path, monkeypatch)
     assert found in caught.value.found
 
 
+@pytest.mark.slow
 def test_a_backend_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, python: Callable) -> None:
     result = python(tmp_path, SCRIPT, *TINY, "--backend", "carrier_pigeon")
     assert result.returncode == 2

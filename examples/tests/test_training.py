@@ -52,6 +52,7 @@ def test_a_run_leaves_a_picture_the_figures_and_a_checkpoint(whole: Path) -> Non
     assert figures["text"].startswith("def ")
 
 
+@pytest.mark.slow
 def test_a_resumed_process_continues_bit_for_bit(whole, tmp_path, train, tiny) -> None:
     shutil.copytree(whole / f"checkpoint/step{HALF:06d}", tmp_path / f"halves/checkpoint/step{HALF:06d}")
     (tmp_path / "halves/checkpoint/latest").write_text(f"step{HALF:06d}")

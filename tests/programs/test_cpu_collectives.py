@@ -77,7 +77,7 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
         ("torchrun", ACCELERATE),
     ],
 )
-@pytest.mark.sample("accel*", "deepspeed*")
+@pytest.mark.sample("accel*")
 def test_two_ranks_of_an_unchanged_program_share_memory(tmp_path: Path, launcher: str, begin: str) -> None:
     variables = {"ACCELERATE_USE_DEEPSPEED": "true"} if begin == ACCELERATE else {}
     answer, logged = _run(tmp_path, launcher, begin, **variables)

@@ -69,7 +69,7 @@ def record(request: pytest.FixtureRequest, kept: Callable[[str], Path], tmp_path
     return Path(shutil.copytree(kept(getattr(request, "param", "by module")), tmp_path / "record"))
 
 
-@pytest.mark.sample("npu")
+@pytest.mark.slow
 @pytest.mark.parametrize("sim", ["npu", "hpu", "mps"])
 def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(record, sim) -> None:
     done = compare("replay", record, "--", "train.py", "language", sim=sim)
@@ -91,6 +91,7 @@ def test_fault_is_named_with_its_module_and_step_and_on_the_page(record: Path) -
     assert "<script" not in page
 
 
+@pytest.mark.slow
 def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
     done = compare("replay", record, "--", "train.py", "language", sim="npu", OPTIMIZER_FAULT="1e-4")
     assert done.returncode == 3, done.stdout + done.stderr
@@ -229,7 +230,7 @@ def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by
 of_collectives = pytest.mark.parametrize("record", ["collectives"], indirect=True)
 
 
-@pytest.mark.sample("reduce_scatter*")
+@pytest.mark.slow
 @of_collectives
 @pytest.mark.parametrize(
     "doubled",
@@ -242,6 +243,7 @@ def test_collectives_are_recorded_and_a_wrong_result_is_found(record: Path, doub
 
 
 @of_collectives
+@pytest.mark.slow
 def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(record: Path) -> None:
     done = compare("replay", record, "--", *_RANKS)
     assert done.returncode == 0, done.stdout + done.stderr

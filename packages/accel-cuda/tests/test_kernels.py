@@ -17,7 +17,7 @@ import pytest
 
 import accel_sim
 from accel_cuda.kernels import compiled_here, images, rtc
-from accel_ops.kernel_builders import ARGUMENTS
+from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import trials
 from shared import kernel_wheels
 
@@ -94,6 +94,7 @@ assert not started, started
 
 
 @needs_nvrtc
+@pytest.mark.slow
 def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
     site: Path, tmp_path: Path
 ) -> None:

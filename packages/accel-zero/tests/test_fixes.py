@@ -25,7 +25,7 @@ def _cases() -> list[str]:
     return names
 
 
-@pytest.mark.sample("3")
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_pipeline_of_tuples_matches_torch(children: Any, tmp_path: Path, ranks: int) -> None:
     store = str(tmp_path / "store")

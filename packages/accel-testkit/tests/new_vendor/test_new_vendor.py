@@ -137,6 +137,7 @@ def test_runtime_without_collectives_and_variable(run, tmp_path_factory) -> None
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.mark.slow
 def test_probe_tests_beside_an_installed_runtime(folder, device, run, tmp_path) -> None:
     name = f"torch_{KEY}"
     (tmp_path / f"{name}-3.0.dist-info").mkdir()

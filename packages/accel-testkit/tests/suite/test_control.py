@@ -43,6 +43,7 @@ def good(run_suite: Any, install_site: Callable[[], None]) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_good_accelerator_passes(good: Any) -> None:
     outcome = good()
     assert outcome.code == 0

@@ -37,6 +37,7 @@ def verified(status: int, words: str, out: Path, sim: str = "", **environment: s
     return done, read(out / "report.json")
 
 
+@pytest.mark.slow
 def test_machine_and_doctor_of_the_cpu(tmp_path: Path) -> None:
     out, steps = tmp_path / "report", "--accel cpu --step machine --step doctor"
     done, report = verified(0, steps, out, DS_TOKEN="s3cret", OMP_NUM_THREADS="1")
@@ -90,6 +91,7 @@ def test_checks_of_two_ranks_are_not_run_where_each_needs_a_device_and_there_is_
     assert [rows[step].state for step in ("machine", "multi", "engine-2")] == ["passed", "not run", "not run"]
 
 
+@pytest.mark.slow
 def test_a_broken_runtime_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     steps = "--accel npu --step machine --step doctor --step device"
     _, report = verified(1, steps, tmp_path, sim="npu", ACCEL_SIM_BEHAVIOUR="npu.no-cann")
