@@ -225,7 +225,7 @@ NAMES = [pytest.param(name, marks=pytest.mark.slow if row.get("slow") else ()) f
 @pytest.mark.more
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sample("interface*", "port", "race", "launch*")
+@pytest.mark.sample("port", "race", "launch*")
 def test_a_command_prints_what_the_page_shows(name: str, shell: Any, tmp_path: Path) -> None:
     row, (page, shown) = ROWS[name], SHOWN[name]
     missing = [module for module in row["needs"] if importlib.util.find_spec(module) is None]

@@ -22,16 +22,13 @@
 extern "C" {
 #endif
 
-enum { ACCEL_ABI_VERSION = 7 };
+enum { ACCEL_ABI_VERSION = 8 };
 
 // Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
 
 // Status codes. All functions that return `int` return one of these.
 enum { ACCEL_OK = 0, ACCEL_BAD_TYPE = 1, ACCEL_BAD_LEVEL = 2, ACCEL_NO_MEMORY = 3, ACCEL_OVERLAP = 4 };
-
-// Functions for the interpreter.
-enum { ACCEL_PYTHON_ADAM_UPDATE = 0, ACCEL_PYTHON_PACK = 1, ACCEL_PYTHON_ADVANCE = 2 };
 
 // Lists of contiguous tensors: entry i of each list points to sizes[i] elements. Unused lists are null. All lists but
 // `grads` are written. A written tensor that shares memory with any other tensor gives ACCEL_OVERLAP, and nothing is
@@ -75,17 +72,6 @@ typedef struct {
   int32_t grad_type, destination_type, add, threads;
 } accel_gradient;
 
-// Addresses of what a step needs that Python calls as its own builtin function: the interpreter's functions and objects,
-// torch's types, the C function of its method is_neg, and `dltensor_from_py_object_no_sync` of torch's table for DLPack's C exchange, version 1.
-typedef struct {
-  void *new_function, *call_objects, *vectorcall_method, *inc_ref, *dec_ref, *err_clear, *err_occurred;
-  void *dict_item, *tuple_item, *tuple_size, *list_size, *list_item;
-  void *long_from_long, *long_as_longlong, *float_as_double, *float_from_double, *bytes_new, *bytes_data, *save_thread, *restore_thread;
-  void *int_type, *float_type, *list_type, *tensor_type, *parameter_type, *true_object, *false_object, *none;
-  void *call_name, *is_neg, *get_num_threads, *dltensor_from;
-} accel_python;
-
-// C has its structs checked here; abi.cpp checks every offset.
 static_assert(sizeof(void*) == 8, "accel-ops needs a 64-bit machine: Python passes addresses as 64-bit integers");
 static_assert(sizeof(accel_tensor_lists) == 80 && offsetof(accel_tensor_lists, threads) == 72, "structs are packed");
 static_assert(sizeof(accel_adam_options) == 64 && offsetof(accel_adam_options, step) == 48, "structs are packed");
@@ -116,14 +102,6 @@ ACCEL_API int accel_copy_gradient(const accel_gradient* gradient, double* result
 // allocated memory then lie on the node whose cores will update them.
 ACCEL_API int accel_zero(const accel_tensor_lists* lists);
 
-// Returns a new builtin function of the interpreter, or null with an exception set; the GIL is held. `self` is null, or:
-//   ACCEL_PYTHON_ADAM_UPDATE  DeepSpeed's adam_update. self: a tuple of whether the decay is decoupled, by optimizer ID, and
-//                             the function for calls that are no plain case.
-//   ACCEL_PYTHON_PACK         see python_call.cpp
-//   ACCEL_PYTHON_ADVANCE      see python_call.cpp
-// All functions of a process have the addresses of the last call.
-ACCEL_API void* accel_python_function(const accel_python* python, int32_t index, void* self);
-
 // STREAM's triad a = b + s * c, for benchmarks with the same compiler and threads.
 ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);
 
@@ -136,11 +114,6 @@ ACCEL_API int32_t accel_has_openmp(void);
 
 // ACCEL_ABI_VERSION of the library.
 ACCEL_API int32_t accel_abi_version(void);
-
-// This interface as text, one item a line: constants, structs with size and every field's type and offset, functions
-// with result and argument types. Writes at most `size` bytes with the final zero, as snprintf does; returns the
-// length of the whole text.
-ACCEL_API int32_t accel_abi_description(char* text, int32_t size);
 
 #ifdef __cplusplus
 }

@@ -72,3 +72,7 @@ int accel_set_level(int32_t number) {
   g_level = found;
   return ACCEL_OK;
 }
+
+int32_t accel_abi_version() {
+  return ACCEL_ABI_VERSION;
+}

@@ -5,19 +5,18 @@
 import inspect
 import warnings
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 
 from accel_core import lost_devices
 from accel_core.op_builder import self_test
-from accel_ops import fused_optimizers, inference, kernel_builders, library, self_checks
+from accel_ops import fused_optimizers, library, routes, self_checks, step_kernels
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.fused_optimizers import AdamStep, Lists, Step
-from accel_ops.inference import FusedFunctions, TransformerFunctions
-from accel_ops.kernel_builders import TorchFusedAdamBuilder
-from accel_ops.library import HostBuilder
+from accel_ops.inference import INFERENCE, TransformerFunctions
+from accel_ops.op import runtime_ops
 from accel_ops.op_builder import (
     CPUAdagradBuilder,
     CPUAdamBuilder,
@@ -40,7 +39,7 @@ def test_a_builder_works_without_a_compiler_and_never_raises(builder: Any, witho
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert builder().load() is not None
-    if issubclass(builder, HostBuilder):
+    if builder not in (PinMemoryBuilder, UtilsBuilder):
         assert builder().reason == library.load().reason
 
 
@@ -100,11 +99,10 @@ def doubled(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Te
     return vals * 2
 
 
-class Partly(inference.InferenceBuilder):
-    FUSED: ClassVar[FusedFunctions] = {
-        "rms_norm": ("aten.add", doubled),
-        "rotate": ("aten.no_such_op", doubled),
-    }
+Partly = INFERENCE.builder(
+    __name__,
+    runtime_ops(INFERENCE, {"rms_norm": ("aten.add", doubled), "rotate": ("aten.no_such_op", doubled)}),
+)
 
 
 def test_an_op_takes_the_place_of_a_function_also_inside_others() -> None:
@@ -210,7 +208,7 @@ def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
     def reason(step: Step) -> str:
-        return kernel_builders.wrong_step("op", step, HOST, dtype, 1, 1)
+        return routes.wrong_step("op", step, HOST, dtype, 1, 1)
 
     assert reason(fused_optimizers.adam_step) == ""
     assert bool(reason(rounds_its_numbers)) == (dtype != torch.float32)
@@ -235,31 +233,28 @@ def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder,
     assert self_test.run(builder.NAME, op, torch.device("cpu")) == "loaded and run on a tiny input"
 
 
-class WithOp(fused_optimizers.FusedAdamBuilder):
-    FUSED_OP = "aten.add"
-    fused = staticmethod(lambda *arguments: "through the op")
+def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not() -> None:
+    def with_op(operator: str) -> Any:
+        call = {"multi_tensor_adam": (operator, lambda *arguments: "through the op")}
+        return fused_optimizers.ADAM.builder(__name__, runtime_ops(fused_optimizers.ADAM, call))()
 
-
-def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert WithOp().reason == "torch.ops.aten.add"
-    assert WithOp().load().multi_tensor_adam() == "through the op"
-    monkeypatch.setattr(WithOp, "FUSED_OP", "aten.no_such_op")
-    assert "torch.ops.aten.no_such_op" in WithOp().reason
-    assert WithOp().load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    builder = with_op("aten.add")
+    assert builder.reason == "torch.ops.aten.add"
+    assert builder.load().multi_tensor_adam() == "through the op"
+    builder = with_op("aten.no_such_op")
+    assert builder.reason == "plain torch: this runtime has no torch.ops.aten.no_such_op"
+    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
 
 
 # --- FusedAdam over torch's own operators, and plain torch where they cannot be used
 
 
-class Builder(TorchFusedAdamBuilder):
-    DEVICE_TYPE = HOST
+Builder = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST))
 
 
 @pytest.fixture(autouse=True)
 def _checks_itself_in_each_test() -> Iterator[None]:
-    self_check = kernel_builders.self_check  # a test may replace it
+    self_check = routes.self_check  # a test may replace it
     self_check.cache_clear()
     yield
     self_check.cache_clear()
@@ -284,7 +279,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def step(lists: Any, mode: int = 1, function: Any = None, corrected: int = 1) -> None:
-    function = function or kernel_builders.torch_multi_tensor_adam((torch.float32, torch.bfloat16), HOST)
+    function = function or routes.torch_multi_tensor_adam((torch.float32, torch.bfloat16), HOST)
     function(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1e-8, 3, mode, corrected, 0.1)
 
 
@@ -417,7 +412,7 @@ def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pyte
 
 
 def test_another_schema_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
+    monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
     assert "has other arguments in torch" in builder.reason
@@ -430,33 +425,35 @@ HALVES = (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
 ALIKE = (torch.float32,) * 4
 
 
-class Recorded(TorchFusedAdamBuilder):
+class Recorded:
     """A device whose kernels are plain torch: found, works and captures say what happens."""
 
-    DEVICE_TYPE = HOST
-    found = 0
-    works, captures = True, False
-    taken: ClassVar[list[AdamStep]] = []
+    def __init__(self) -> None:
+        self.found, self.works, self.captures = 0, True, False
+        self.taken: list[AdamStep] = []
+        route = routes.StepRoute((), "kernels if they work", self._find, self._takes, lambda: self.captures)
+        made = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
+        self.load, self.prepare, self._builder = made.load, made.prepare, made
 
-    def expected(self) -> str:
-        return "kernels if they work"
+    @property
+    def reason(self) -> str:
+        return self._builder.reason
 
-    def fallback_step(self) -> tuple[Step, str]:
+    def _find(self) -> tuple[Step, str]:
         self.found += 1
         plain = fused_optimizers.adam_step, "plain torch (no kernels: why)"
-        return (self.kernels, "kernels") if self.works else plain
+        return (self._kernels, "kernels") if self.works else plain
 
-    def kernels(self, lists: Lists, constants: AdamStep) -> None:
+    def _takes(self, tensors: Any) -> bool:
+        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
+
+    def _kernels(self, lists: Lists, constants: AdamStep) -> None:
         self.taken.append(constants)
         fused_optimizers.adam_step(lists, constants)
-
-    def busy(self) -> bool:
-        return self.captures
 
 
 @pytest.fixture
 def builder() -> Recorded:
-    Recorded.taken.clear()
     return Recorded()
 
 
@@ -512,8 +509,8 @@ def test_preparing_a_machine_finds_the_route(builder: Recorded) -> None:
 def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(
     builder: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = kernel_builders.Checked((), "they are gone")
-    monkeypatch.setattr(kernel_builders, "self_check", lambda device_type: gone)
+    gone = routes.Checked((), "they are gone")
+    monkeypatch.setattr(routes, "self_check", lambda device_type: gone)
     op = builder.load()
     assert builder.reason == "kernels: they are gone"
     take(op, *ALIKE)

@@ -45,12 +45,12 @@ FUSED = {
 def test_a_step_agrees_with_float64(name: str, variant: str, dtype: torch.dtype) -> None:
     step, draw = STEPS[name], random.Random(f"{name} {dtype}")
     for _ in range(60):
-        values = {
+        drawn_values = {
             "lr": 10 ** draw.uniform(-4, -1), "betas": (draw.choice([0.0, 0.9]), draw.choice([0.95, 0.999])),
             "eps": 1e-3 if "Lamb" in name else 1e-8 if dtype.itemsize >= 4 else 1e-5, "step": draw.randint(1, 1000),
-            "decay": draw.choice([0.0, 0.1]), "scale": draw.choice([1.0, 8.0]), "bounds": (0.01, 10.0),
-            **step.variants[variant],
+            "weight_decay": draw.choice([0.0, 0.1]), "scale": draw.choice([1.0, 8.0]), "bounds": (0.01, 10.0),
         }  # fmt: skip
+        values = {key: drawn_values[key] for key in step.keys} | step.variants[variant]
         shapes = draw.choices(SHAPES, k=3) if step.many else [draw.choice([s for s in SHAPES if s != (0,)])]
         lists = [
             [torch.randn(s, dtype=torch.float64).to(dtype) for s in shapes] for _ in range(2 + step.states)

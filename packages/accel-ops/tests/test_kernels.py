@@ -17,9 +17,9 @@ from accel_core.native import compiler
 from accel_ops import fused_optimizers, quantizer_kernels, step_kernels
 from accel_ops.device_kernels import KernelsUnusable
 from accel_ops.fused_optimizers import AdamStep
-from accel_ops.kernel_builders import ARGUMENTS, packed_arguments
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions, self_check
+from accel_ops.routes import ARGUMENTS, packed_arguments
 from accel_ops.step_kernels import TENSORS, KernelSteps, tables
 from accel_sim import shared
 from accel_sim.driver import HostKernels, KernelFault, source

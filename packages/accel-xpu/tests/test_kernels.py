@@ -20,8 +20,8 @@ import accel_sim
 from accel_core.op_builder.native import find_compiler
 from accel_ops import fused_optimizers, step_kernels
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.routes import ARGUMENTS
 from accel_xpu.kernels import loading, packaged, shim
 from accel_xpu.kernels.shim import sizes_of
 from accel_xpu.op_builder.fused import FusedAdamBuilder, FusedLionBuilder

@@ -16,8 +16,8 @@ import torch
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, driver, hip, images, loading
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.routes import ARGUMENTS
 from accel_ops.step_kernels import TYPES
 from accel_sim.driver import emulated
 from accel_testkit.adam_steps import HALVES, expect_steps_of_float64, take
@@ -267,12 +267,12 @@ def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pyt
 def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accel_ops import kernel_builders
+    from accel_ops import routes
 
-    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
-    kernel_builders.self_check.cache_clear()
+    monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
+    routes.self_check.cache_clear()
     op, reason = load("FusedAdamBuilder")
-    kernel_builders.self_check.cache_clear()
+    routes.self_check.cache_clear()
     assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
     before = machine.accel_driver_launches()
     expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")

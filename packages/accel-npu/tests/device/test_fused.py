@@ -9,7 +9,7 @@ import torch
 
 from accel_npu import NPU_Accelerator
 from accel_npu.op_builder.fused import step as npu_step
-from accel_ops import kernel_builders
+from accel_ops import routes
 from accel_ops.fused_optimizers import as_multi_tensor_adam
 from accel_testkit import adam_steps
 
@@ -65,10 +65,10 @@ def test_wrong_uncorrected_steps_use_the_op(
     calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = {0: "computes wrongly"}  # by whether the bias is corrected
-    monkeypatch.setattr(kernel_builders, "wrong_step", lambda *given: wrong.get(given[-1], ""))
-    kernel_builders.self_check.cache_clear()
+    monkeypatch.setattr(routes, "wrong_step", lambda *given: wrong.get(given[-1], ""))
+    routes.self_check.cache_clear()
     step = NPU_Accelerator().create_op_builder("FusedAdamBuilder").load().multi_tensor_adam
-    kernel_builders.self_check.cache_clear()
+    routes.self_check.cache_clear()
     for corrected in (1, 0):
         assert not calls
         lists = [[torch.ones(3, device="npu"), torch.ones(2, device="npu")] for _ in range(4)]

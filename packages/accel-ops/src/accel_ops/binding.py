@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C interface of csrc/accel_ops.h as ctypes declarations. Calls release the GIL.
 
-Whoever changes a declaration raises `ABI_VERSION`, here and in the header. `accel_ops.abi` compares the two when a
-library is loaded.
+Whoever changes a declaration raises `ABI_VERSION`, here and in the header; a library of another version is refused.
 """
 
 from __future__ import annotations
@@ -14,35 +13,16 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
-ABI_VERSION = 7
+from accel_core.errors import LibraryMismatch
+
+ABI_VERSION = 8
 #: Element types.
 F32, BF16, F16 = range(3)
 #: Status codes.
 OK, BAD_TYPE, BAD_LEVEL, NO_MEMORY, OVERLAP = range(5)
-#: Functions for the interpreter.
-ADAM_UPDATE, PACK, ADVANCE = range(3)
 #: Engines of file I/O, and flags of its requests.
 URING, THREADS = 1, 2
 IO_WRITE, IO_DIRECT, IO_RESERVE = 1, 2, 4
-CONSTANTS = {
-    "ACCEL_ABI_VERSION": ABI_VERSION,
-    "ACCEL_F32": F32,
-    "ACCEL_BF16": BF16,
-    "ACCEL_F16": F16,
-    "ACCEL_OK": OK,
-    "ACCEL_BAD_TYPE": BAD_TYPE,
-    "ACCEL_BAD_LEVEL": BAD_LEVEL,
-    "ACCEL_NO_MEMORY": NO_MEMORY,
-    "ACCEL_OVERLAP": OVERLAP,
-    "ACCEL_PYTHON_ADAM_UPDATE": ADAM_UPDATE,
-    "ACCEL_PYTHON_PACK": PACK,
-    "ACCEL_PYTHON_ADVANCE": ADVANCE,
-    "ACCEL_IO_URING": URING,
-    "ACCEL_IO_THREADS": THREADS,
-    "ACCEL_IO_WRITE": IO_WRITE,
-    "ACCEL_IO_DIRECT": IO_DIRECT,
-    "ACCEL_IO_RESERVE": IO_RESERVE,
-}
 
 
 class TensorLists(ctypes.Structure):
@@ -112,48 +92,6 @@ class Gradient(ctypes.Structure):
     )
 
 
-class Python(ctypes.Structure):
-    """`accel_python`."""
-
-    _fields_ = tuple(
-        (name, c_void_p)
-        for name in (
-            "new_function",
-            "call_objects",
-            "vectorcall_method",
-            "inc_ref",
-            "dec_ref",
-            "err_clear",
-            "err_occurred",
-            "dict_item",
-            "tuple_item",
-            "tuple_size",
-            "list_size",
-            "list_item",
-            "long_from_long",
-            "long_as_longlong",
-            "float_as_double",
-            "float_from_double",
-            "bytes_new",
-            "bytes_data",
-            "save_thread",
-            "restore_thread",
-            "int_type",
-            "float_type",
-            "list_type",
-            "tensor_type",
-            "parameter_type",
-            "true_object",
-            "false_object",
-            "none",
-            "call_name",
-            "is_neg",
-            "get_num_threads",
-            "dltensor_from",
-        )
-    )
-
-
 class IoOptions(ctypes.Structure):
     """`accel_io_options`."""
 
@@ -199,17 +137,6 @@ class IoFile(ctypes.Structure):
     )
 
 
-STRUCTURES: dict[str, type[ctypes.Structure]] = {
-    "accel_tensor_lists": TensorLists,
-    "accel_adam_options": AdamOptions,
-    "accel_adam_arguments": AdamArguments,
-    "accel_gradient": Gradient,
-    "accel_python": Python,
-    "accel_io_options": IoOptions,
-    "accel_io_request": IoRequest,
-    "accel_io_result": IoResult,
-    "accel_io_file": IoFile,
-}
 #: Format characters of the `struct` module; addresses are 64 bits wide.
 _CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
 
@@ -252,14 +179,12 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
     "accel_copy_gradient": (c_int32, (POINTER(Gradient), POINTER(c_double))),
     "accel_zero": (c_int32, (_LISTS,)),
-    "accel_python_function": (c_void_p, (POINTER(Python), c_int32, c_void_p)),
     "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),
     "accel_set_level": (c_int32, (c_int32,)),
     "accel_has_openmp": (c_int32, ()),
     "accel_abi_version": (c_int32, ()),
-    "accel_abi_description": (c_int32, (c_char_p, c_int32)),
     "accel_io_open": (c_int32, (POINTER(IoOptions), POINTER(c_void_p))),
     "accel_io_submit": (c_int64, (c_void_p, POINTER(IoRequest))),
     "accel_io_wait": (c_int32, (c_void_p, c_int64, c_int64, POINTER(IoResult))),
@@ -276,7 +201,16 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Set the result and argument types of every function; raises AttributeError where one is missing."""
+    """Set the types of every function; raises `LibraryMismatch` for a library of another version."""
+    version = getattr(library, "accel_abi_version", lambda: "none")()
+    missing = [name for name in PROTOTYPES if not hasattr(library, name)]
+    if version != ABI_VERSION or missing:
+        raise LibraryMismatch(
+            what=f"{library._name} cannot be used: its C interface is not that of this accel-ops",
+            found=f"ABI version {version}" + (f", without {', '.join(missing[:3])}" if missing else ""),
+            expected=f"ABI version {ABI_VERSION}",
+            do="reinstall accel-ops, so that library and Python code are of one release",
+        )
     for name, (result, arguments) in PROTOTYPES.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -16,12 +16,13 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from accel_core.errors import AccelError
+from accel_ops.op import Unusable
 
 _T = TypeVar("_T")
 _log = logging.getLogger("accel_core")
 
 
-class KernelsUnusable(Exception):
+class KernelsUnusable(Unusable):
     """Kernels cannot be loaded or started; the text is the reason to use another implementation."""
 
 

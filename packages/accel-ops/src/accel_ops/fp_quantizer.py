@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from accel_core.op_builder import OpFunctions
 from accel_ops import plain
+from accel_ops.op import Op
 
 
 @dataclass(frozen=True)
@@ -260,20 +261,20 @@ def _floats(rows: torch.Tensor) -> torch.Tensor:
     return rows.clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
-class FPQuantizerBuilder(plain.PlainBuilder):
-    """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
+def _default_quant_dtype() -> torch.dtype:
+    """Return the type of quantized weights."""
+    return torch.uint8
 
-    NAME = "fp_quantizer"
-    BUILD_VAR = "DS_BUILD_FP_QUANTIZER"
-    functions = FPQuantizerFunctions
 
-    @staticmethod
-    def get_default_quant_dtype() -> torch.dtype:
-        """Return the type of quantized weights."""
-        return torch.uint8
+def _quant_range(q_bits: int | None = None) -> float:
+    """Return the largest number of a size (default: 8 bits). Raises InvalidOpArgument for an unknown one."""
+    bits = 8 if q_bits is None else q_bits
+    return _format("get_quant_range", bits, _MANTISSA.get(bits, 0)).largest
 
-    @staticmethod
-    def get_quant_range(q_bits: int | None = None) -> float:
-        """Return the largest number of a size (default: 8 bits). Raises InvalidOpArgument for an unknown one."""
-        bits = 8 if q_bits is None else q_bits
-        return _format("get_quant_range", bits, _MANTISSA.get(bits, 0)).largest
+
+FP_QUANTIZER = Op(
+    "fp_quantizer", "FPQuantizerBuilder",
+    "Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA.", FPQuantizerFunctions,
+    {"get_default_quant_dtype": staticmethod(_default_quant_dtype), "get_quant_range": staticmethod(_quant_range)},
+)  # fmt: skip
+FPQuantizerBuilder = FP_QUANTIZER.builder(__name__)

@@ -2,22 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of Adam, Lion and LAMB on lists of tensors in plain torch (`torch._foreach_*`), and their builders.
 
-A vendor without a fused op lists these builders in its op table unchanged. With one, derive::
+A vendor without a fused op lists these builders in its op table unchanged. One with an operator::
 
-    class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-        FUSED_OP = "npu.npu_apply_adam_w"
-        fused = staticmethod(as_multi_tensor_adam(step))  # step(lists, AdamStep)
+    FusedAdamBuilder = ADAM.builder(__name__, runtime_adam("torch_mlu.fused_adam", step))  # step(lists, AdamStep)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from accel_core.op_builder import Implementation, OpBuilder
+from accel_ops.op import Op, Route, runtime_ops
 
 Tensors = list[torch.Tensor]
 
@@ -52,6 +50,15 @@ class AdamStep(NamedTuple):
     adam_w_mode: int
     bias_correction: int
     weight_decay: float
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Keyword arguments of `accel_ops.reference.adam`."""
+        return {
+            "step": self.step, "lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.epsilon,
+            "weight_decay": self.weight_decay, "decoupled": bool(self.adam_w_mode),
+            "bias_correction": bool(self.bias_correction),
+        }  # fmt: skip
 
 
 Lists = Sequence[Tensors]
@@ -176,72 +183,23 @@ def lamb(
     return ratio
 
 
-def has_op(name: str) -> bool:
-    """Return whether the runtime has registered an op under `torch.ops`, such as `npu.npu_rms_norm`."""
-    namespace, _, op = name.partition(".")
-    return hasattr(getattr(torch.ops, namespace), op)
+ADAM = Op(
+    "fused_adam", "FusedAdamBuilder", "`multi_tensor_adam` for deepspeed.ops.adam.FusedAdam.",
+    lambda: SimpleNamespace(multi_tensor_adam=multi_tensor_adam),
+)  # fmt: skip
+LAMB = Op(
+    "fused_lamb",
+    "FusedLambBuilder",
+    "`lamb` for deepspeed.ops.lamb.FusedLamb.",
+    lambda: SimpleNamespace(lamb=lamb),
+)
+LION = Op(
+    "fused_lion", "FusedLionBuilder", "`multi_tensor_lion` for deepspeed.ops.lion.FusedLion.",
+    lambda: SimpleNamespace(multi_tensor_lion=multi_tensor_lion),
+)  # fmt: skip
+FusedAdamBuilder, FusedLambBuilder, FusedLionBuilder = (op.builder(__name__) for op in (ADAM, LAMB, LION))
 
 
-class FusedBuilder(OpBuilder):
-    """Builder of an op with one function; nothing is compiled.
-
-    FUNCTION: upstream's name of the function.
-    FUSED_OP: name under `torch.ops` of the op that `fused` calls; empty if the vendor has none.
-    plain:    the function in plain torch.
-    fused:    the function with the fused op.
-    """
-
-    FUNCTION: ClassVar[str]
-    FUSED_OP: ClassVar[str] = ""
-    plain: Callable[..., Any]
-    fused: Callable[..., Any]
-
-    @classmethod
-    def implementations(cls) -> tuple[Implementation, ...]:
-        """Return the fused op, if the vendor has one, and plain torch."""
-        return (Implementation.VENDOR_OP, Implementation.PLAIN) if cls.FUSED_OP else (Implementation.PLAIN,)
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True: plain torch is used if the fused op is missing."""
-        if self._has_fused_op():
-            return True, f"torch.ops.{self.FUSED_OP}"
-        return True, f"plain torch: {self._lack()}"
-
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's function."""
-        return SimpleNamespace(**{self.FUNCTION: self.fused if self._has_fused_op() else self.plain})
-
-    def _lack(self) -> str:
-        if self.FUSED_OP:
-            return f"this runtime has no torch.ops.{self.FUSED_OP}"
-        return "the runtime has no fused op for it"
-
-    def _has_fused_op(self) -> bool:
-        return bool(self.FUSED_OP) and has_op(self.FUSED_OP)
-
-
-class FusedAdamBuilder(FusedBuilder):
-    """`multi_tensor_adam` for deepspeed.ops.adam.FusedAdam."""
-
-    NAME = "fused_adam"
-    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
-    FUNCTION = "multi_tensor_adam"
-    plain = staticmethod(multi_tensor_adam)
-
-
-class FusedLambBuilder(FusedBuilder):
-    """`lamb` for deepspeed.ops.lamb.FusedLamb."""
-
-    NAME = "fused_lamb"
-    BUILD_VAR = "DS_BUILD_FUSED_LAMB"
-    FUNCTION = "lamb"
-    plain = staticmethod(lamb)
-
-
-class FusedLionBuilder(FusedBuilder):
-    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
-
-    NAME = "fused_lion"
-    BUILD_VAR = "DS_BUILD_FUSED_LION"
-    FUNCTION = "multi_tensor_lion"
-    plain = staticmethod(multi_tensor_lion)
+def runtime_adam(operator: str, step: Step) -> Route:
+    """Return the route with the vendor's operator under `torch.ops`, which `step` calls."""
+    return runtime_ops(ADAM, {"multi_tensor_adam": (operator, as_multi_tensor_adam(step))})

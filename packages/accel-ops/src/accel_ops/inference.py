@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's inference functions in plain torch, and their builders.
 
-A vendor without fused ops lists the builders in its op table unchanged. With some, derive::
+A vendor without fused ops lists the builders in its op table unchanged. One with some::
 
-    class InferenceBuilder(inference.InferenceBuilder):
-        FUSED: ClassVar[FusedFunctions] = {"rms_norm": ("npu.npu_rms_norm", rms_norm)}
+    InferenceBuilder = INFERENCE.builder(__name__, runtime_ops(INFERENCE, {"rms_norm": ("npu.npu_rms_norm", rms_norm)}))
 
 Tensors of `inference_core_ops`, which DeepSpeed's second inference engine calls, are (tokens, channels) of one float
 type. Its functions write into their output tensors and compute in float32.
@@ -18,7 +17,6 @@ does not rotate interleaved channels, and its MLP supports only GELU. For the ot
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
@@ -26,9 +24,8 @@ import torch
 from torch.nn import functional
 
 from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
-from accel_core.op_builder import Implementation, OpFunctions
-from accel_ops.fused_optimizers import has_op
-from accel_ops.plain import PlainBuilder
+from accel_core.op_builder import OpFunctions
+from accel_ops.op import Op
 
 #: Values of deepspeed.inference.v2.inference_utils.ActivationType.
 GELU, RELU, SILU, GEGLU, REGLU, SIGLU, IDENTITY = range(7)
@@ -517,49 +514,12 @@ def _refuse_int8(q_int8: bool) -> None:
         )
 
 
-#: {function name: (op under `torch.ops`, replacement of the function if the runtime has the op)}.
-FusedFunctions = Mapping[str, tuple[str, Callable[..., Any]]]
-
-
-class FunctionsBuilder(PlainBuilder):
-    """Builder of an op with many functions, some of which the vendor's runtime may have.
-
-    FUSED: functions that have an op in the vendor's runtime.
-    """
-
-    FUSED: ClassVar[FusedFunctions] = {}
-
-    @classmethod
-    def implementations(cls) -> tuple[Implementation, ...]:
-        """Return the runtime's ops, if it has some of the functions, and plain torch."""
-        return (Implementation.VENDOR_OP, Implementation.PLAIN) if cls.FUSED else (Implementation.PLAIN,)
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True: plain torch is used if an op is missing."""
-        found = sorted({op for op, _ in self.FUSED.values() if has_op(op)})
-        ops = ", ".join(f"torch.ops.{op}" for op in found)
-        return True, f"{ops}; the rest in plain torch" if found else "plain torch"
-
-    def load(self, verbose: bool = True) -> Any:
-        """Return a new object with upstream's functions."""
-        loaded = self.functions()
-        for name, (op, function) in self.FUSED.items():
-            if has_op(op):
-                setattr(loaded, name, function)
-        return loaded
-
-
-class InferenceBuilder(FunctionsBuilder):
-    """Builder of the kernels that deepspeed.init_inference injects into models."""
-
-    NAME = "transformer_inference"
-    BUILD_VAR = "DS_BUILD_TRANSFORMER_INFERENCE"
-    functions = TransformerFunctions
-
-
-class InferenceCoreBuilder(FunctionsBuilder):
-    """Builder of the kernels of deepspeed.inference.v2."""
-
-    NAME = "inference_core_ops"
-    BUILD_VAR = "DS_BUILD_INFERENCE_CORE_OPS"
-    functions = CoreFunctions
+INFERENCE = Op(
+    "transformer_inference", "InferenceBuilder", "The kernels that deepspeed.init_inference injects into models.",
+    TransformerFunctions,
+)  # fmt: skip
+INFERENCE_CORE = Op(
+    "inference_core_ops", "InferenceCoreBuilder", "The kernels of deepspeed.inference.v2.", CoreFunctions
+)
+InferenceBuilder = INFERENCE.builder(__name__)
+InferenceCoreBuilder = INFERENCE_CORE.builder(__name__)

@@ -212,8 +212,8 @@ def _roles(
 
 def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
     """Check all tensors, then call the kernel for each group of one dtype."""
-    functions = library.load().functions
-    plain = None if functions is None else packed(functions, roles)
+    loaded = library.load()
+    functions, plain = loaded.functions, packed(loaded.module.pack, roles)
     if plain:
         return raise_for_status(plain.call(getattr(functions, f"accel_{kernel}"), *arguments))
     groups = list(group_by_dtype(roles))

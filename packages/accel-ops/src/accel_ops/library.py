@@ -8,19 +8,27 @@ Having none is not an error: `accel_ops.kernels` then computes the same in plain
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import shlex
+import sys
+import sysconfig
 import threading
 import warnings
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from accel_core.errors import AccelError, CacheUnusable, in_short
-from accel_core.op_builder import Implementation, OpBuilder, native
-from accel_ops import abi, binding
+from accel_core.op_builder import Implementation, native
+from accel_ops import binding
+from accel_ops.op import LoadedOp, Route
 
 _HERE = Path(__file__).parent
+_MODULE = "accel_ops_library"
 PREBUILT = _HERE / "lib" / "libaccel_ops.so"
 #: `Loaded.reason` of the library in the wheel.
 WHEEL = "built library of the wheel"
@@ -28,17 +36,30 @@ WHEEL = "built library of the wheel"
 THIS_PROCESS = "compiled for this process"
 
 
+class WithoutModule:
+    """In place of the library's extension module: calls go through ctypes, which costs some microseconds each."""
+
+    adam_update = staticmethod(lambda adams, function: function)
+    pack = staticmethod(lambda *lists: None)
+    advance = staticmethod(lambda counters, amount: None)
+
+
 @dataclass(frozen=True)
 class Loaded:
-    """The library's functions (None without a library), and the sentence that says where it came from or why not."""
+    """The library's functions (None without a library), and the sentence that says where it came from or why not.
+
+    module: its functions for Python objects (csrc/python.cpp).
+    """
 
     functions: Any
     reason: str
+    module: Any = WithoutModule
 
 
 def source() -> native.NativeSource:
     """Return the packaged sources; in an editable install, those of the checkout."""
-    return native.NativeSource.of_package("accel_ops", _HERE)
+    found = native.NativeSource.of_package("accel_ops", _HERE)
+    return dataclasses.replace(found, flags=(*found.flags, f"-I{sysconfig.get_path('include')}"))
 
 
 _loaded: Loaded | None = None
@@ -95,18 +116,20 @@ def _load() -> Loaded:
             # Any failure of the machine, even one to start a process: the op works in plain torch.
             problems[in_short(error) or type(error).__name__] = None
         else:
-            return Loaded(loaded.functions, "; ".join([loaded.reason, *problems]))
+            return dataclasses.replace(loaded, reason="; ".join([loaded.reason, *problems]))
     return Loaded(None, f"plain torch: {'; '.join(problems)}")
 
 
 def _prebuilt() -> Loaded:
-    return Loaded(_open(str(PREBUILT)), WHEEL)
+    return _open(str(PREBUILT), WHEEL)
 
 
 def _cached() -> Loaded:
     path = native.build_library(source())
     try:
-        return Loaded(native.load_library(path, _open), f"compiled on this machine: {path.parent.name}")
+        return native.load_library(
+            path, partial(_open, reason=f"compiled on this machine: {path.parent.name}")
+        )
     except CacheUnusable:
         raise
     except OSError as error:
@@ -114,43 +137,51 @@ def _cached() -> Loaded:
             raise
         # An undamaged file that this machine or this release cannot use: build it again, once.
         native.forget_library(path)
-        reason = f"compiled on this machine again: {in_short(error)}"
-        return Loaded(native.load_library(native.build_library(source()), _open), reason)
+        open_again = partial(_open, reason=f"compiled on this machine again: {in_short(error)}")
+        return native.load_library(native.build_library(source()), open_again)
 
 
 def _private() -> Loaded:
     # The file may be deleted once dlopen has mapped it.
     with native.build_for_this_process(source()) as path:
-        return Loaded(_open(str(path)), THIS_PROCESS)
+        return _open(str(path), THIS_PROCESS)
 
 
-def _open(path: str) -> Any:
+def _open(path: str, reason: str) -> Loaded:
     # torch first: this library then uses the OpenMP runtime that torch has loaded.
     import torch  # noqa: F401
 
-    opened = ctypes.CDLL(path)
-    abi.check(opened)
-    return binding.declare(opened)
+    return Loaded(binding.declare(ctypes.CDLL(path)), reason, _module(path))
 
 
-class HostBuilder(OpBuilder):
-    """A builder whose op always works, with the library or in plain torch; `reason` says which of them."""
+def _module(path: str) -> Any:
+    """Return the library as an extension module; `WithoutModule` where Python, torch (before 2.10) or it have none."""
+    import torch
 
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (
-        Implementation.HOST,
-        Implementation.COMPILED,
-        Implementation.PLAIN,
-    )
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    # The stable interface of an interpreter without a GIL is another one.
+    if (
+        exchange is None
+        or sys.implementation.name != "cpython"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+    ):
+        return WithoutModule
+    loader = ExtensionFileLoader(_MODULE, path)
+    try:
+        module = module_from_spec(ModuleSpec(_MODULE, loader, origin=path))
+    except ImportError:  # compiled without Python's headers
+        return WithoutModule
+    loader.exec_module(module)
+    is_neg = torch.empty(0, device="cpu").is_neg
+    fits = module.setup(torch.Tensor, torch.nn.Parameter, torch.get_num_threads, exchange, is_neg)
+    return module if fits else WithoutModule
 
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True, and where the library comes from."""
-        return True, origin()
 
-    def load(self, verbose: bool = True) -> Any:
-        """Return upstream's functions, on the library or in plain torch. Never raises."""
+def host(functions: Callable[[], Any]) -> Route:
+    """Return the route of an op on the host: `functions` uses the library, or plain torch where there is none."""
+
+    def loaded() -> LoadedOp:
         load()
-        return self.functions()
+        return LoadedOp(functions(), origin)
 
-    @abstractmethod
-    def functions(self) -> Any:
-        """Return an object with upstream's functions."""
+    return Route((Implementation.HOST, Implementation.COMPILED), origin, loaded)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from accel_ops import aliasing, binding, fast
+from accel_ops import aliasing, binding
 from accel_ops.errors import InvalidOption, InvalidTensors
 
 _LARGEST_STEP = 2**63 - 1
@@ -160,9 +160,9 @@ class Packed:
         return function(self._structure, *arguments)
 
 
-def packed(functions: Any, roles: Roles) -> Packed | None:
+def packed(pack: Callable[..., bytes | None], roles: Roles) -> Packed | None:
     """Return the operands where all are lists of plain tensors, each of one dtype; None for what `Operands` serves."""
-    data = fast.pack(functions)(*roles.values())
+    data = pack(*roles.values())
     made = None if data is None else Packed(roles, data)
     return made if made is not None and made.valid else None
 

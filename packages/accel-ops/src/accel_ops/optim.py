@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch._compile import _disable_dynamo
 
-from accel_ops import fast, kernels, library
+from accel_ops import kernels, library
 from accel_ops.errors import InvalidTensors
 
 __all__ = ["Adagrad", "AdamW", "Lion"]
@@ -149,7 +149,7 @@ def group_by_step(
     The step counters are incremented when the next group is requested, so not for a step that raised. Raises
     InvalidTensors for a sparse gradient, or lets the kernel raise it.
     """
-    advance = fast.advance(library.load().functions)
+    advance = library.load().module.advance
     usual = _usual_rows(optimizer, group, advance)
     groups = [usual] if usual else _same_step(_rows(group, optimizer.state, new_states), advance)
     for whole, same, steps in groups:

@@ -15,29 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
+from accel_core.op_builder import OpFunctions
+from accel_ops.op import Op
 
 Shape = Sequence[int]
-
-
-class PlainBuilder(OpBuilder):
-    """Builder of an op in plain torch. `functions` is the class of the loaded object."""
-
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
-    functions: ClassVar[type[OpFunctions]]
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True: plain torch runs everywhere."""
-        return True, "plain torch"
-
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions."""
-        return self.functions()
 
 
 def check_shape(what: str, name: str, tensor: torch.Tensor, *allowed: Shape) -> None:
@@ -122,12 +107,13 @@ class PackBitsFunctions(OpFunctions):
         return bits.view(-1).to(torch.float32).mul_(2).sub_(1)
 
 
-class PackbitsBuilder(PlainBuilder):
-    """Packing of signs for 1-bit Adam, 0/1 Adam and 1-bit LAMB with `comm_backend_name` "compressed"."""
-
-    NAME = "pack_bits"
-    BUILD_VAR = "DS_BUILD_PACK_BITS"
-    functions = PackBitsFunctions
+PACK_BITS = Op(
+    "pack_bits",
+    "PackbitsBuilder",
+    "Packing of signs for 1-bit Adam, 0/1 Adam and 1-bit LAMB with `comm_backend_name: compressed`.",
+    PackBitsFunctions,
+)
+PackbitsBuilder = PACK_BITS.builder(__name__)
 
 
 class RandomLTDFunctions(OpFunctions):
@@ -215,12 +201,13 @@ def _index(what: str, rows: torch.Tensor, sorted_indices: torch.Tensor) -> torch
     return sorted_indices.long().unsqueeze(-1).expand(-1, -1, rows.shape[2])
 
 
-class RandomLTDBuilder(PlainBuilder):
-    """Random layerwise token dropping (`data_efficiency`, `random_ltd`)."""
-
-    NAME = "random_ltd"
-    BUILD_VAR = "DS_BUILD_RANDOM_LTD"
-    functions = RandomLTDFunctions
+RANDOM_LTD = Op(
+    "random_ltd",
+    "RandomLTDBuilder",
+    "Random layerwise token dropping (`data_efficiency`, `random_ltd`).",
+    RandomLTDFunctions,
+)
+RandomLTDBuilder = RANDOM_LTD.builder(__name__)
 
 
 class SpatialFunctions(OpFunctions):
@@ -273,12 +260,13 @@ def _biased(what: str, activation: torch.Tensor, bias: torch.Tensor) -> torch.Te
     return activation.to(precision) + (bias.view(-1, 1, 1) if activation.dim() == 4 else bias)
 
 
-class SpatialInferenceBuilder(PlainBuilder):
-    """Sums with biases for DeepSpeed's diffusion models."""
-
-    NAME = "spatial_inference"
-    BUILD_VAR = "DS_BUILD_SPATIAL_INFERENCE"
-    functions = SpatialFunctions
+SPATIAL_INFERENCE = Op(
+    "spatial_inference",
+    "SpatialInferenceBuilder",
+    "Sums with biases for DeepSpeed's diffusion models.",
+    SpatialFunctions,
+)
+SpatialInferenceBuilder = SPATIAL_INFERENCE.builder(__name__)
 
 
 #: Scores that are kept at a time, at most, where a row has fewer: 64 MiB in float32.
@@ -439,9 +427,10 @@ class _Problem:
             gb2[rows.start // self.q.shape[1], 0] += scores.sum(0)
 
 
-class EvoformerAttnBuilder(PlainBuilder):
-    """Attention of AlphaFold's Evoformer, for DS4Sci_EvoformerAttention."""
-
-    NAME = "evoformer_attn"
-    BUILD_VAR = "DS_BUILD_EVOFORMER_ATTN"
-    functions = EvoformerFunctions
+EVOFORMER_ATTN = Op(
+    "evoformer_attn",
+    "EvoformerAttnBuilder",
+    "Attention of AlphaFold's Evoformer, for DS4Sci_EvoformerAttention.",
+    EvoformerFunctions,
+)
+EvoformerAttnBuilder = EVOFORMER_ATTN.builder(__name__)

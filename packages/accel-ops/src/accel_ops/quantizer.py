@@ -24,7 +24,7 @@ import torch
 
 from accel_core.errors import InvalidOpArgument
 from accel_core.op_builder import OpFunctions
-from accel_ops.plain import PlainBuilder
+from accel_ops.op import Op
 
 Pair = list[torch.Tensor]
 
@@ -295,12 +295,13 @@ def _unsigned(
     return rows.div_(scale.reshape(-1, 1)).add_(minimum.reshape(-1, 1))
 
 
-class QuantizerBuilder(PlainBuilder):
-    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
-
-    NAME = "quantizer"
-    BUILD_VAR = "DS_BUILD_QUANTIZER"
-    functions = QuantizerFunctions
+QUANTIZER = Op(
+    "quantizer",
+    "QuantizerBuilder",
+    "Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights.",
+    QuantizerFunctions,
+)
+QuantizerBuilder = QUANTIZER.builder(__name__)
 
 
 def quantize_groups(values: torch.Tensor, bits: int, asymmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from accel_ops import reference
 from accel_ops.device_kernels import FallbackLog, KernelsUnusable, Lack, Launch
 from accel_ops.fused_optimizers import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
 
@@ -221,7 +222,7 @@ def check_adam(launch: Launch, device: torch.device) -> None:
             constants = constants._replace(adam_w_mode=decoupled)
             found, wanted = _lists(kinds, 2, device)
             kernels.adam(found, constants)
-            adam_step(wanted, constants)
+            reference.step_lists(reference.adam, wanted, **constants.hyperparameters)
             _compare("Adam", kinds, found, wanted)
 
 
@@ -231,7 +232,8 @@ def check_lion(launch: Launch, device: torch.device) -> None:
     for kinds, constants in product(TYPES, _LION):
         found, wanted = _lists(kinds, 1, device)
         kernels.multi_tensor_lion(0, _NO_FLAG, found, *constants)
-        multi_tensor_lion(0, _NO_FLAG, wanted, *constants)
+        lr, *betas, _, decay = constants
+        reference.step_lists(reference.lion, wanted, lr=lr, betas=betas, weight_decay=decay, at_zero=-1.0)
         _compare("Lion", kinds, found, wanted)
 
 

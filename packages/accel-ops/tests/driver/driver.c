@@ -3,7 +3,6 @@
 // Calls the library without torch and Python:
 //
 //     driver [LEVEL]   runs every kernel and prints a hash of the bits of each result
-//     driver abi       prints the library's description of its C interface
 //
 // The inputs are the same on every machine, and so have to be the hashes: vectors.txt holds them. Status: 2 where the
 // machine lacks the level, 3 where memory is short, 4 where header and library are of different versions.
@@ -107,19 +106,8 @@ static void all(int copies, int32_t param, int32_t grad, int32_t state, int32_t 
   STEP("lion", accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5, 0.0));
 }
 
-static int print_description(void) {
-  const int32_t length = accel_abi_description(NULL, 0);
-  char* text = malloc((size_t)length + 1);
-  if (!text) return 3;
-  accel_abi_description(text, length + 1);
-  fputs(text, stdout);
-  free(text);
-  return 0;
-}
-
 int main(int count, char** arguments) {
   if (accel_abi_version() != ACCEL_ABI_VERSION) return 4;
-  if (count > 1 && strcmp(arguments[1], "abi") == 0) return print_description();
   if (count > 1 && accel_set_level(atoi(arguments[1])) != ACCEL_OK) return 2;
   for (int32_t type = ACCEL_F32; type <= ACCEL_F16; ++type) {
     all(1, type, type, type, 2);

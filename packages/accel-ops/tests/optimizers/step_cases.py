@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from accel_ops.fused_optimizers import AdamStep, adam_step, multi_tensor_lion
+from accel_ops import reference
+from accel_ops.fused_optimizers import AdamStep
 from accel_ops.step_kernels import TYPES, KernelSteps
 
 KINDS = list(TYPES)
@@ -50,7 +51,7 @@ def adam(steps: KernelSteps, draw: random.Random) -> None:
     constants = AdamStep(torch.zeros(1), *rates, draw.choice([1, 2, 1000]), *flags)
     wanted = [[tensor.double() for tensor in column] for column in lists]
     steps.adam(lists, constants)
-    adam_step(wanted, constants)
+    reference.step_lists(reference.adam, wanted, **constants.hyperparameters)
     for ours, theirs in zip(lists[1:], wanted[1:], strict=True):
         for a, b in zip(ours, theirs, strict=True):
             near(a, b)
@@ -63,7 +64,8 @@ def lion(steps: KernelSteps, draw: random.Random) -> None:
     wanted = [[tensor.double() for tensor in column] for column in lists]
     sums = [beta1 * m + (1 - beta1) * g for g, _, m in zip(*wanted, strict=True)]
     steps.multi_tensor_lion(2048, torch.zeros(1), lists, *constants)
-    multi_tensor_lion(2048, torch.zeros(1), wanted, *constants)
+    betas, decay = (beta1, beta2), constants[-1]
+    reference.step_lists(reference.lion, wanted, lr=lr, betas=betas, weight_decay=decay, at_zero=-1.0)
     for p, q, total in zip(lists[1], wanted[1], sums, strict=True):
         # Rounding decides the sign of a sum that is nearly 0; exactly 0 has none.
         decided = (total.abs() > 1e-6) | (total == 0) | total.isnan()

@@ -138,19 +138,6 @@ def turned(x: Any, mode: str) -> Any:
     return result
 
 
-def adam64(
-    grad: Any, param: Any, m: Any, v: Any, *, lr: float, betas: tuple[float, float], eps: float, decay: float,
-    decoupled: bool, step: int, corrects: bool = True,
-) -> None:  # fmt: skip
-    """Kingma and Ba, arXiv:1412.6980, with the decay of Loshchilov and Hutter, arXiv:1711.05101; in place."""
-    g = grad if decoupled else grad + decay * param
-    m.copy_(betas[0] * m + (1 - betas[0]) * g)
-    v.copy_(betas[1] * v + (1 - betas[1]) * g * g)
-    first, second = (1 - betas[0] ** step, 1 - betas[1] ** step) if corrects else (1.0, 1.0)
-    shrunk = param * (1 - lr * decay) if decoupled else param
-    param.copy_(shrunk - lr * (m / first) / ((v / second).sqrt() + eps))
-
-
 def lamb64(grad: Any, param: Any, m: Any, v: Any, *, o: dict[str, Any]) -> tuple[Any, Any, Any]:
     """You et al., arXiv:1904.00962: the direction, the norms of parameter and direction; the moments in place."""
     g = grad / o["clip"]

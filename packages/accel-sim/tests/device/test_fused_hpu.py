@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from accel_ops.reference import adam, step_lists
+
 from .conftest import Device
-from .float64 import adam64, agrees, cases, changes, close, lamb64, optimizer_lists, rms_norm, turned
+from .float64 import agrees, cases, changes, close, lamb64, optimizer_lists, rms_norm, turned
 
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
@@ -31,8 +33,9 @@ def test_optimizer_adamw(device: Device) -> None:
             torch.ops.hpu.optimizer_adamw(*given, negative, 0.9, 0.99, 0.0, *keeps)
 
         def reference(given: list[Any], s: Any = (step, decay)) -> None:
-            for each in zip(*given, strict=True):
-                adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=0.0, decay=s[1], decoupled=True, step=s[0])
+            step_lists(
+                adam, given, lr=0.01, betas=(0.9, 0.99), eps=0.0, weight_decay=s[1], decoupled=True, step=s[0]
+            )
 
         changes(device, call, reference, optimizer_lists(random, dtype), in_out=3)
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
+from accel_ops.reference import adam, step_lists
+
 from .conftest import Device
-from .float64 import adam64, agrees, cases, changes, lamb64, optimizer_lists, sgd64
+from .float64 import agrees, cases, changes, lamb64, optimizer_lists, sgd64
+
+_RATES: Any = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}
 
 
 def test_fused_adam(device: Device) -> None:
@@ -19,10 +23,9 @@ def test_fused_adam(device: Device) -> None:
         def call(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
             assert torch.ops.torch_mlu.fused_adam(*given, 0.01, 0.9, 0.99, 1e-6, *settings, 0.1)
 
-        def reference(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
-            for each in zip(*given[1:], strict=True):
-                adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=settings[1] == 1,
-                       step=settings[0], corrects=bool(settings[2]))  # fmt: skip
+        def reference(given: list[Any], s: Any = (step, mode, corrects)) -> None:
+            modes = {"decoupled": s[1] == 1, "step": s[0], "bias_correction": bool(s[2])}
+            step_lists(adam, given[1:], **_RATES, **modes)
 
         changes(device, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
 

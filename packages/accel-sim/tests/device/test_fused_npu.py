@@ -8,8 +8,10 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from accel_ops.reference import adam, step_lists
+
 from .conftest import Device, raises
-from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here, rms_norm, turned
+from .float64 import FLOATS, MANY, agrees, cases, changes, close, double, here, rms_norm, turned
 
 
 def _ops() -> Any:
@@ -31,7 +33,8 @@ def test_npu_apply_adam_w(device: Device) -> None:
                                     given[0], None, False, False, out=given[1:])  # fmt: skip
 
         def reference(given: list[Any], step: int = step, decay: float = decay) -> None:
-            adam64(*given, lr=2**-7, betas=(0.75, 0.875), eps=2**-20, decay=decay, decoupled=True, step=step)
+            rates: Any = {"lr": 2**-7, "betas": (0.75, 0.875), "eps": 2**-20}
+            step_lists(adam, [[each] for each in given], **rates, weight_decay=decay, step=step)
 
         changes(device, call, reference, tensors, in_out=3)
     one = torch.ones(2, device=device.type)

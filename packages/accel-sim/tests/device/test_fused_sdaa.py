@@ -6,8 +6,12 @@ from typing import Any
 
 import torch
 
+from accel_ops.reference import adam, step_lists
+
 from .conftest import Device
-from .float64 import adam64, agrees, cases, changes, optimizer_lists, sgd64
+from .float64 import agrees, cases, changes, optimizer_lists, sgd64
+
+_RATES: Any = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}
 
 
 def test_fused_adam(device: Device) -> None:
@@ -18,9 +22,7 @@ def test_fused_adam(device: Device) -> None:
             torch.ops.sdaa.fused_adam(*given, [], 0.9, 0.99, 1e-6, 0.01, 0.1, *s)
 
         def reference(given: list[Any], s: Any = (decoupled, step, corrects)) -> None:
-            for each in zip(*given, strict=True):
-                adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=bool(s[0]), step=s[1],
-                       corrects=bool(s[2]))  # fmt: skip
+            step_lists(adam, given, **_RATES, decoupled=bool(s[0]), step=s[1], bias_correction=bool(s[2]))
 
         changes(device, call, reference, optimizer_lists(random, dtype), in_out=3)
 

@@ -20,6 +20,7 @@ from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
 from accel_ops import fp_quantizer, fused_optimizers, inference, plain
+from accel_ops.op import RoutedBuilder
 
 _log = logging.getLogger("accel_cuda")
 
@@ -60,7 +61,7 @@ class KernelOrPlainBuilder(KernelBuilder):
         return self.plain().load(verbose=verbose)
 
 
-def or_plain(plain: type[OpBuilder], module: str) -> type[KernelOrPlainBuilder]:
+def or_plain(plain: type[RoutedBuilder], module: str) -> type[KernelOrPlainBuilder]:
     """Return a builder for DeepSpeed's class of the same name in `module`, with a fallback to `plain`."""
     return type(
         plain.__name__,
@@ -72,6 +73,7 @@ def or_plain(plain: type[OpBuilder], module: str) -> type[KernelOrPlainBuilder]:
             "plain": plain,
             "__module__": __name__,
             "__doc__": plain.__doc__,
+            **plain.OP.members,
         },
     )
 
@@ -191,11 +193,8 @@ class RandomLTDBuilder(Mixed, or_plain(plain.RandomLTDBuilder, "random_ltd")):  
     }
 
 
-class FPQuantizerBuilder(or_plain(fp_quantizer.FPQuantizerBuilder, "fp_quantizer")):  # type: ignore[misc]
-    """Weights in few bits with an exponent. Codes of small numbers are not the same in both."""
-
-    get_default_quant_dtype = staticmethod(fp_quantizer.FPQuantizerBuilder.get_default_quant_dtype)
-    get_quant_range = staticmethod(fp_quantizer.FPQuantizerBuilder.get_quant_range)
+#: Codes of small numbers are not the same in both.
+FPQuantizerBuilder = or_plain(fp_quantizer.FPQuantizerBuilder, "fp_quantizer")
 
 
 class SpatialInferenceBuilder(Mixed, or_plain(plain.SpatialInferenceBuilder, "spatial_inference")):  # type: ignore[misc]

@@ -5,23 +5,10 @@
 from __future__ import annotations
 
 from accel_cuda.kernels.loading import SOURCE
-from accel_ops import kernel_builders
+from accel_ops.fused_optimizers import ADAM, LION
+from accel_ops.quantizer import QUANTIZER
+from accel_ops.routes import kernel_adam, kernel_lion, kernel_quantizer, torch_fused_adam
 
-
-class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):
-    """Adam and AdamW with torch's kernels for CUDA and ROCm; types that they refuse with our kernels."""
-
-    DEVICE_TYPE = "cuda"
-    SOURCE = SOURCE
-
-
-class FusedLionBuilder(kernel_builders.FusedLionBuilder):
-    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
-
-    SOURCE = SOURCE
-
-
-class QuantizerBuilder(kernel_builders.QuantizerBuilder):
-    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
-
-    SOURCE = SOURCE
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("cuda", then=kernel_adam(SOURCE)))
+FusedLionBuilder = LION.builder(__name__, kernel_lion(SOURCE))
+QuantizerBuilder = QUANTIZER.builder(__name__, kernel_quantizer(SOURCE))

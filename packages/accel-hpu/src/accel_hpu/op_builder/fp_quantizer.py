@@ -9,15 +9,14 @@ group's largest number becomes 448 or 240 here: its codes mean the same wherever
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import fp_quantizer, self_checks
-from accel_ops.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
-from accel_ops.fused_optimizers import has_op
+from accel_ops import self_checks
+from accel_ops.fp_quantizer import FORMATS, FP_QUANTIZER, Format, FPQuantizerFunctions
+from accel_ops.op import LoadedOp, Route, Unusable, has_op
 
 TO, FROM = "hpu.cast_to_fp8_v2", "hpu.cast_from_fp8"
 _E4M3 = FORMATS[8, 3]
@@ -125,29 +124,22 @@ def _wrong_numbers(dtype: torch.dtype, device: str) -> str:
     return ""
 
 
-class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
-    """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
+def _load() -> LoadedOp:
+    largest, reads, lack = self_check(_DEVICE)
+    if not largest:
+        raise Unusable(lack)
+    casts = f"torch.ops.{TO} and {FROM}" if reads else f"torch.ops.{TO}"
+    others = "other formats" if reads else f"other formats and reading ({lack})"
+    what = f"{casts} for e4m3, up to {largest:g}; plain torch for {others}"
+    return LoadedOp(CastFunctions(largest, reads), lambda: what)
 
-    IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)
-    _checked: tuple[float, bool, str] | None = None
 
-    @override
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True; the reason is certain once `load` has tried the casts."""
-        if self._checked is None:
-            if not has_op(TO):
-                return True, f"plain torch: this runtime has no torch.ops.{TO}"
-            return True, f"torch.ops.{TO} and {FROM} if they work when first loaded, else plain torch"
-        largest, reads, lack = self._checked
-        if not largest:
-            return True, f"plain torch: {lack}"
-        casts = f"torch.ops.{TO} and {FROM}" if reads else f"torch.ops.{TO}"
-        others = "other formats" if reads else f"other formats and reading ({lack})"
-        return True, f"{casts} for e4m3, up to {largest:g}; plain torch for {others}"
-
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions. Casts some numbers on the device, to see that it works."""
-        self._checked = self_check(_DEVICE)
-        largest, reads, _ = self._checked
-        return CastFunctions(largest, reads) if largest else super().load(verbose=verbose)
+FPQuantizerBuilder = FP_QUANTIZER.builder(
+    __name__,
+    Route(
+        (Implementation.VENDOR_OP,),
+        lambda: f"torch.ops.{TO} and {FROM} if they work when first loaded, else plain torch",
+        _load,
+        lambda: "" if has_op(TO) else f"this runtime has no torch.ops.{TO}",
+    ),
+)

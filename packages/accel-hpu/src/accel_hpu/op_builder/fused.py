@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, Lists, Tensors, as_multi_tensor_adam, copy_back, wide
+from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, Tensors, copy_back, runtime_adam, wide
 
 #: The largest float32 below 1; larger factors are rounded to 1.
 _BELOW_ONE = 1 - 2**-24
@@ -68,8 +67,4 @@ def _call(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
     _mark_step_if_lazy()
 
 
-class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-    """Adam and AdamW with optimizer_adamw."""
-
-    FUSED_OP = "hpu.optimizer_adamw"
-    fused = staticmethod(as_multi_tensor_adam(step))
+FusedAdamBuilder = ADAM.builder(__name__, runtime_adam("hpu.optimizer_adamw", step))

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
-from accel_ops import inference
-from accel_ops.inference import FusedFunctions
+from accel_ops.inference import INFERENCE, INFERENCE_CORE
+from accel_ops.op import runtime_ops
 
 
 def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -25,13 +23,9 @@ def core_rms_norm(
     norm_output.copy_(rms_norm(norm_input, gamma, epsilon))
 
 
-class InferenceBuilder(inference.InferenceBuilder):
-    """Builder of the kernels that deepspeed.init_inference injects into models."""
-
-    FUSED: ClassVar[FusedFunctions] = {"rms_norm": ("hpu.rms_norm", rms_norm)}
-
-
-class InferenceCoreBuilder(inference.InferenceCoreBuilder):
-    """Builder of the kernels of deepspeed.inference.v2."""
-
-    FUSED: ClassVar[FusedFunctions] = {"rms_norm": ("hpu.rms_norm", core_rms_norm)}
+InferenceBuilder = INFERENCE.builder(
+    __name__, runtime_ops(INFERENCE, {"rms_norm": ("hpu.rms_norm", rms_norm)})
+)
+InferenceCoreBuilder = INFERENCE_CORE.builder(
+    __name__, runtime_ops(INFERENCE_CORE, {"rms_norm": ("hpu.rms_norm", core_rms_norm)})
+)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, adam_step, runtime_adam
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
@@ -19,14 +18,10 @@ def step(lists: Lists, adam: AdamStep) -> None:
     # The kernel (bang/fused_adam.cpp of torch_mlu 1.22 and 1.25) assumes float32 moments, but DeepSpeed keeps the
     # moments of half-precision parameters in half precision. A list may have both.
     if not lists[2] or any(moment.dtype != torch.float32 for moments in lists[2:] for moment in moments):
-        fused_optimizers.adam_step(lists, adam)
+        adam_step(lists, adam)
         return
     flag, *constants = adam
     torch.ops.torch_mlu.fused_adam(flag, *lists, *constants)
 
 
-class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-    """Adam and AdamW with torch_mlu's fused_adam."""
-
-    FUSED_OP = "torch_mlu.fused_adam"
-    fused = staticmethod(as_multi_tensor_adam(step))
+FusedAdamBuilder = ADAM.builder(__name__, runtime_adam("torch_mlu.fused_adam", step))

@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-from accel_ops.kernel_builders import TorchFusedAdamBuilder
+from accel_ops.fused_optimizers import ADAM
+from accel_ops.routes import torch_fused_adam
 
-
-class FusedAdamBuilder(TorchFusedAdamBuilder):
-    """Adam and AdamW with torch's kernels for mps."""
-
-    DEVICE_TYPE = "mps"
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("mps"))

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import torch
-from typing_extensions import override
 
 from accel_core.op_builder import Implementation
 from accel_ops import self_checks
-from accel_ops.fused_optimizers import AdamStep, Lists, Step, Tensors, adam_step, has_op
-from accel_ops.kernel_builders import TorchFusedAdamBuilder, wrong_step
+from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, Step, Tensors, adam_step
+from accel_ops.op import has_op
+from accel_ops.routes import StepRoute, torch_fused_adam, wrong_step
+
+_OP, _DEVICE = "npu.npu_apply_adam_w", "npu"
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
@@ -44,44 +45,24 @@ def _is_wide(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.dtype == torch.float32 for tensor in tensors)
 
 
-class FusedAdamBuilder(TorchFusedAdamBuilder):
-    """Adam and AdamW with torch's operators for npu, by whole lists; npu_apply_adam_w for other tensors of float32.
+def _busy() -> bool:
+    runtime = torch.get_device_module(_DEVICE)
+    capturing = getattr(runtime, "is_current_stream_capturing", None)  # older releases have no graphs
+    return bool(capturing()) if capturing else False
 
-    These are strided ones, and all in steps without bias correction where torch's operators are wrong.
-    """
 
-    DEVICE_TYPE = "npu"
-    FUSED_OP = "npu.npu_apply_adam_w"
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (
-        Implementation.TORCH_FUSED,
-        Implementation.VENDOR_OP,
-        Implementation.PLAIN,
-    )
+def _find() -> tuple[Step, str]:
+    """Return the step with npu_apply_adam_w, if it passes its self-check."""
+    name, device = f"torch.ops.{_OP}", torch.device(_DEVICE)
+    modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
+    checks = [partial(wrong_step, name, step, device, torch.float32, *mode) for mode in modes]
+    reason = self_checks.unsupported_reason(name, device, *checks)
+    return (adam_step, f"plain torch ({reason})") if reason else (step, f"{name} and plain torch")
 
-    @override
-    def expected(self) -> str:
-        if not has_op(self.FUSED_OP):
-            return ""
-        return f"torch.ops.{self.FUSED_OP} if it works when first needed, else plain torch"
 
-    @override
-    def wanted(self, tensors: Sequence[torch.Tensor]) -> bool:
-        return _is_wide(tensors)
-
-    @override
-    def busy(self) -> bool:
-        runtime = torch.get_device_module(self.DEVICE_TYPE)
-        capturing = getattr(runtime, "is_current_stream_capturing", None)  # older releases have no graphs
-        return bool(capturing()) if capturing else False
-
-    @override
-    def fallback_step(self) -> tuple[Step, str]:
-        """Return the step with npu_apply_adam_w, if this torch_npu has it and it passes its self-check."""
-        plain, what = super().fallback_step()
-        name, device = f"torch.ops.{self.FUSED_OP}", torch.device(self.DEVICE_TYPE)
-        if not has_op(self.FUSED_OP):
-            return plain, what
-        modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
-        checks = [partial(wrong_step, name, step, device, torch.float32, *mode) for mode in modes]
-        reason = self_checks.unsupported_reason(name, device, *checks)
-        return (plain, f"{what} ({reason})") if reason else (step, f"{name} and {what}")
+#: For strided tensors of float32, and all in steps without bias correction where torch's operators are wrong.
+_APPLY_ADAM = StepRoute(
+    (Implementation.VENDOR_OP,), f"torch.ops.{_OP} if it works when first needed, else plain torch", _find, _is_wide,
+    _busy, lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}",
+)  # fmt: skip
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM))

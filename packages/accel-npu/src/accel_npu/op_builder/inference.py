@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from accel_ops import inference
-from accel_ops.inference import FusedFunctions
+from accel_ops.inference import INFERENCE, INFERENCE_CORE
+from accel_ops.op import runtime_ops
 
 _PLAIN = inference.CoreFunctions()
 
@@ -91,22 +90,26 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     output.copy_(torch.ops.npu.npu_swiglu(inference.gates_then_values(x, bias), -1))
 
 
-class InferenceBuilder(inference.InferenceBuilder):
-    """Builder of the kernels that deepspeed.init_inference injects into models."""
-
-    FUSED: ClassVar[FusedFunctions] = {
-        "attend": ("npu.npu_fusion_attention", attend),
-        "pre_rms_norm": ("npu.npu_add_rms_norm", pre_rms_norm),
-        "rms_norm": ("npu.npu_rms_norm", rms_norm),
-        "rotate": ("npu.npu_rotary_mul", rotate),
-    }
-
-
-class InferenceCoreBuilder(inference.InferenceCoreBuilder):
-    """Builder of the kernels of deepspeed.inference.v2."""
-
-    FUSED: ClassVar[FusedFunctions] = {
-        "gated_activation": ("npu.npu_swiglu", gated_activation),
-        "rms_norm": ("npu.npu_rms_norm", core_rms_norm),
-        "rms_pre_norm": ("npu.npu_add_rms_norm", core_rms_pre_norm),
-    }
+InferenceBuilder = INFERENCE.builder(
+    __name__,
+    runtime_ops(
+        INFERENCE,
+        {
+            "attend": ("npu.npu_fusion_attention", attend),
+            "pre_rms_norm": ("npu.npu_add_rms_norm", pre_rms_norm),
+            "rms_norm": ("npu.npu_rms_norm", rms_norm),
+            "rotate": ("npu.npu_rotary_mul", rotate),
+        },
+    ),
+)
+InferenceCoreBuilder = INFERENCE_CORE.builder(
+    __name__,
+    runtime_ops(
+        INFERENCE_CORE,
+        {
+            "gated_activation": ("npu.npu_swiglu", gated_activation),
+            "rms_norm": ("npu.npu_rms_norm", core_rms_norm),
+            "rms_pre_norm": ("npu.npu_add_rms_norm", core_rms_pre_norm),
+        },
+    ),
+)

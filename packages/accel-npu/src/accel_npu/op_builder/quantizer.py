@@ -9,15 +9,14 @@ cut off. Whoever receives the integers multiplies them by the step beside them, 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
 from accel_ops import quantizer, self_checks
-from accel_ops.fused_optimizers import has_op
-from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.op import LoadedOp, Route, Unusable, has_op
+from accel_ops.quantizer import QUANTIZER, QuantizerFunctions
 
 Pair = list[torch.Tensor]
 
@@ -77,8 +76,6 @@ def _divide(groups: int, order: tuple[int, int, int]) -> bool:
 
 def lack(device: str) -> str:
     """Return why npu_dynamic_quant is not used; empty if it passes its self-check. Raise `DeviceFailed`."""
-    if not has_op(OP):
-        return f"this runtime has no torch.ops.{OP}"
     checks = [partial(_wrong_rows, dtype, width, device) for dtype in _DTYPES for width in _WIDTHS]
     return self_checks.unsupported_reason(f"torch.ops.{OP}", device, *checks)
 
@@ -120,28 +117,20 @@ def _wrong_numbers(case: str, rows: torch.Tensor, integers: torch.Tensor, steps:
     return ""
 
 
-class QuantizerBuilder(quantizer.QuantizerBuilder):
-    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
+def _load() -> LoadedOp:
+    reason = lack(_DEVICE)
+    if reason:
+        raise Unusable(reason)
+    what = f"torch.ops.{OP} for symmetric groups of float16 and bfloat16 in 8 bits; plain torch for others"
+    return LoadedOp(DynamicQuantFunctions(), lambda: what)
 
-    IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)
-    _lack: str | None = None
 
-    @override
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True; the reason is certain once `load` has tried the op."""
-        if self._lack is None:
-            if not has_op(OP):
-                return True, f"plain torch: this runtime has no torch.ops.{OP}"
-            return True, f"torch.ops.{OP} if it works when first loaded, else plain torch"
-        if self._lack:
-            return True, f"plain torch: {self._lack}"
-        return (
-            True,
-            f"torch.ops.{OP} for symmetric groups of float16 and bfloat16 in 8 bits; plain torch for others",
-        )
-
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions. Quantizes a few numbers on the device, to see that it works."""
-        self._lack = lack(_DEVICE)
-        return super().load(verbose=verbose) if self._lack else DynamicQuantFunctions()
+QuantizerBuilder = QUANTIZER.builder(
+    __name__,
+    Route(
+        (Implementation.VENDOR_OP,),
+        lambda: f"torch.ops.{OP} if it works when first loaded, else plain torch",
+        _load,
+        lambda: "" if has_op(OP) else f"this runtime has no torch.ops.{OP}",
+    ),
+)

@@ -20,7 +20,8 @@ from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import Name
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
-from accel_ops.library import HostBuilder
+from accel_ops.library import host
+from accel_ops.op import Op
 from accel_ops.op_builder.memory import as_bytes
 from accel_ops.pinned_memory import MEMORY
 
@@ -268,14 +269,17 @@ def deepspeed_memcpy(dest: torch.Tensor, src: torch.Tensor) -> int:
     return 0
 
 
-class AsyncIOBuilder(HostBuilder):
-    """Builds `async_io`: reads and writes of files, on io_uring or threads. Nothing but the library is needed."""
+def _functions() -> Any:
+    return SimpleNamespace(
+        aio_handle=aio_handle, aio_read=aio_read, aio_write=aio_write, deepspeed_memcpy=deepspeed_memcpy
+    )
 
-    NAME = "async_io"
-    BUILD_VAR = "DS_BUILD_AIO"
 
-    def functions(self) -> Any:
-        """Return upstream's class and functions."""
-        return SimpleNamespace(
-            aio_handle=aio_handle, aio_read=aio_read, aio_write=aio_write, deepspeed_memcpy=deepspeed_memcpy
-        )
+ASYNC_IO = Op(
+    "async_io",
+    "AsyncIOBuilder",
+    "Reads and writes of files, on io_uring or threads.",
+    _functions,
+    {"BUILD_VAR": "DS_BUILD_AIO"},
+)
+AsyncIOBuilder = ASYNC_IO.builder(__name__, host(_functions))

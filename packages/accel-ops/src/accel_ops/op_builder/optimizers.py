@@ -17,11 +17,12 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import torch
 
 from accel_core.op_builder import OpFunctions
-from accel_ops import fast, kernels, library, zenflow
+from accel_ops import kernels, library, zenflow
 from accel_ops.errors import UnknownOptimizer
-from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.fused_optimizers import ADAM, LION, AdamStep, Lists, as_multi_tensor_adam
 from accel_ops.kernels import copy_gradient
-from accel_ops.library import HostBuilder
+from accel_ops.library import host
+from accel_ops.op import Op
 
 #: Elements that are updated before their copy is reported: 32 MiB of bfloat16, enough to hide the start of a transfer.
 PIECE = 1 << 24
@@ -265,32 +266,21 @@ class CPUAdam(HostStep, OpFunctions):
     zenflow_adam_wait = staticmethod(zenflow.wait)
 
     def __init__(self) -> None:
-        self.adam_update = fast.adam_update(library.load().functions, _adams.options, adam_update)
+        self.adam_update = library.load().module.adam_update(_adams.options, adam_update)
 
     def __reduce__(self) -> tuple[type[CPUAdam], tuple[()]]:
         return CPUAdam, ()  # a builtin function of the library cannot be pickled
 
 
-class CPUAdamBuilder(HostBuilder):
-    """Builds `cpu_adam`: Adam and AdamW on one tensor, the optimizer of ZeRO-Offload."""
-
-    NAME = "cpu_adam"
-    BUILD_VAR = "DS_BUILD_CPU_ADAM"
-
-    def functions(self) -> Any:
-        """Return upstream's functions."""
-        return CPUAdam()
+CPU_ADAM = Op(
+    "cpu_adam", "CPUAdamBuilder", "Adam and AdamW on one tensor, the optimizer of ZeRO-Offload.", CPUAdam
+)
+CPUAdamBuilder = CPU_ADAM.builder(__name__, host(CPUAdam))
 
 
-class FusedAdamBuilder(HostBuilder):
-    """Builds `fused_adam`: Adam on many tensors in host memory in one call."""
-
-    NAME = "fused_adam"
-    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
-
-    def functions(self) -> Any:
-        """Return upstream's function."""
-        return SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(adam_step))
+FusedAdamBuilder = ADAM.builder(
+    __name__, host(lambda: SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(adam_step)))
+)
 
 
 _adagrads: OptimizerRegistry[None] = OptimizerRegistry("adagrad")
@@ -341,15 +331,8 @@ class CPUAdagrad(HostStep):
     destroy_adagrad = staticmethod(_adagrads.destroy)
 
 
-class CPUAdagradBuilder(HostBuilder):
-    """Builds `cpu_adagrad`: Adagrad on one tensor."""
-
-    NAME = "cpu_adagrad"
-    BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
-
-    def functions(self) -> Any:
-        """Return upstream's functions."""
-        return CPUAdagrad()
+CPU_ADAGRAD = Op("cpu_adagrad", "CPUAdagradBuilder", "Adagrad on one tensor.", CPUAdagrad)
+CPUAdagradBuilder = CPU_ADAGRAD.builder(__name__, host(CPUAdagrad))
 
 
 _lions: OptimizerRegistry[None] = OptimizerRegistry("lion")
@@ -419,23 +402,8 @@ class CPULion(HostStep):
     destroy_lion = staticmethod(_lions.destroy)
 
 
-class CPULionBuilder(HostBuilder):
-    """Builds `cpu_lion`: Lion on one tensor."""
-
-    NAME = "cpu_lion"
-    BUILD_VAR = "DS_BUILD_CPU_LION"
-
-    def functions(self) -> Any:
-        """Return upstream's functions."""
-        return CPULion()
+CPU_LION = Op("cpu_lion", "CPULionBuilder", "Lion on one tensor.", CPULion)
+CPULionBuilder = CPU_LION.builder(__name__, host(CPULion))
 
 
-class FusedLionBuilder(HostBuilder):
-    """Builds `fused_lion`: Lion on many tensors in host memory in one call."""
-
-    NAME = "fused_lion"
-    BUILD_VAR = "DS_BUILD_FUSED_LION"
-
-    def functions(self) -> Any:
-        """Return upstream's function."""
-        return SimpleNamespace(multi_tensor_lion=multi_tensor_lion)
+FusedLionBuilder = LION.builder(__name__, host(lambda: SimpleNamespace(multi_tensor_lion=multi_tensor_lion)))

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, runtime_adam
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
@@ -20,8 +19,4 @@ def step(lists: Lists, adam: AdamStep) -> None:
     )
 
 
-class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-    """Adam and AdamW with torch_sdaa's fused_adam."""
-
-    FUSED_OP = "sdaa.fused_adam"
-    fused = staticmethod(as_multi_tensor_adam(step))
+FusedAdamBuilder = ADAM.builder(__name__, runtime_adam("sdaa.fused_adam", step))

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
-from typing import Any, ClassVar
 
 import torch
-from typing_extensions import override
 
 from accel_ops import inference
-from accel_ops.inference import FusedFunctions
+from accel_ops.inference import INFERENCE_CORE
+from accel_ops.op import LoadedOp, Route, Unusable, runtime_ops
 
 _PLAIN = inference.CoreFunctions()
 #: The row length must be a multiple of this, according to public code that uses the op.
@@ -30,14 +29,20 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
 
 
-class InferenceCoreBuilder(inference.InferenceCoreBuilder):
-    """Builder of the kernels of deepspeed.inference.v2."""
+_ROUTE = runtime_ops(INFERENCE_CORE, {"gated_activation": ("sdaa.swiglu", gated_activation)})
 
-    FUSED: ClassVar[FusedFunctions] = {"gated_activation": ("sdaa.swiglu", gated_activation)}
 
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return a new object with upstream's functions."""
-        with suppress(ImportError):
-            importlib.import_module("torch_sdaa.nn")  # registers the op
-        return super().load(verbose)
+def _load() -> LoadedOp:
+    """Load the op, which a module of torch_sdaa registers."""
+    with suppress(ImportError):
+        importlib.import_module("torch_sdaa.nn")
+    lack = _ROUTE.lack()
+    if lack:
+        raise Unusable(lack)
+    return _ROUTE.load()
+
+
+_EXPECTED = "torch.ops.sdaa.swiglu if torch_sdaa registers it when first loaded; the rest in plain torch"
+InferenceCoreBuilder = INFERENCE_CORE.builder(
+    __name__, Route(_ROUTE.implementations, lambda: _EXPECTED, _load)
+)

@@ -21,7 +21,7 @@ from accel_sim.simulation import Simulation
 
 
 @dataclass(frozen=True)
-class Op:
+class Overload:
     """One overload of a fused operator.
 
     schema:         as the vendor registers it, without the namespace; from its surface, which names the source.
@@ -44,7 +44,7 @@ class Ops:
 
     def __init__(self, vendor: str, namespace: str) -> None:
         self.namespace, self._vendor = namespace, vendor
-        self.table: list[Op] = []
+        self.table: list[Overload] = []
 
     def add(
         self, run: Callable[..., Any], name: str = "", *, having: str = "", differentiable: bool = False
@@ -56,7 +56,7 @@ class Ops:
         schemas = [s for s in entry.signature.split("; ") if s.startswith(start) and having in s]
         if not schemas:
             raise KeyError(name)
-        self.table.append(Op(schemas[0].partition("::")[2], run, differentiable))
+        self.table.append(Overload(schemas[0].partition("::")[2], run, differentiable))
 
 
 VENDORS = ("npu", "mlu", "sdaa", "hpu")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer ops: how DeepSpeed calls each step function, and the same step in float64, written from the papers."""
+"""The optimizer ops: how DeepSpeed calls each step function, and the same step of `accel_ops.reference`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from accel_ops import reference
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
@@ -22,59 +24,10 @@ _SCHEDULE: dict[str, list[Any]] = {
     "lr": [0.05, 0.013, 0.09, 0.02, 0.004],
     "betas": [(0.9, 0.999), (0.8, 0.95), (0.5, 0.7), (0.95, 0.99), (0.8, 0.98)],
     "eps": [1e-8, 1e-2, 1e-6, 1e-8, 1e-3],
-    "decay": [0.1, 0.0, 0.3, 0.01, 0.2],
+    "weight_decay": [0.1, 0.0, 0.3, 0.01, 0.2],
     "scale": [1.0, 2.0, 1.0, 0.5, 3.0],
     "bounds": [(0.01, 10.0), (0.01, 0.3), (4.0, 10.0), (0.01, 10.0), (0.1, 3.0)],
 }
-
-
-def adam(v: Values, grad: Tensor, param: Tensor, first: Tensor, second: Tensor) -> Tensors:
-    """Return parameter and both moments after a step of Adam, or of AdamW if decoupled.
-
-    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101.
-    """
-    beta1, beta2 = v["betas"]
-    if not v["decoupled"]:
-        grad = grad + v["decay"] * param
-    first = beta1 * first + (1 - beta1) * grad
-    second = beta2 * second + (1 - beta2) * grad**2
-    unbiased1 = first / (1 - beta1 ** v["step"]) if v["corrected"] else first
-    unbiased2 = second / (1 - beta2 ** v["step"]) if v["corrected"] else second
-    kept = param * (1 - v["lr"] * v["decay"]) if v["decoupled"] else param
-    return [kept - v["lr"] * unbiased1 / (unbiased2.sqrt() + v["eps"]), first, second]
-
-
-def lion(v: Values, grad: Tensor, param: Tensor, momentum: Tensor) -> Tensors:
-    """Return parameter and momentum after a step of Lion. Source: Chen et al., arXiv:2302.06675."""
-    beta1, beta2 = v["betas"]
-    direction = torch.sign(beta1 * momentum + (1 - beta1) * grad)
-    return [param - v["lr"] * (direction + v["decay"] * param), beta2 * momentum + (1 - beta2) * grad]
-
-
-def adagrad(v: Values, grad: Tensor, param: Tensor, total: Tensor) -> Tensors:
-    """Return parameter and sum of squares after a step of Adagrad. Source: Duchi et al., JMLR 12 (2011)."""
-    grad = grad + v["decay"] * param
-    total = total + grad**2
-    return [param - v["lr"] * grad / (total.sqrt() + v["eps"]), total]
-
-
-def lamb(v: Values, grad: Tensor, param: Tensor, first: Tensor, second: Tensor) -> Tensors:
-    """Return parameter, both moments and trust ratio after a step of LAMB. Source: You et al., arXiv:1904.00962.
-
-    As DeepSpeed's: the correction of the bias is part of the rate, and the ratio is kept within bounds (least, most).
-    """
-    beta1, beta2 = v["betas"]
-    grad = grad / v["scale"]
-    first = beta1 * first + (1 - beta1) * grad
-    second = beta2 * second + (1 - beta2) * grad**2
-    below = (second + v["eps"]).sqrt() if v["eps_inside"] else second.sqrt() + v["eps"]
-    update = first / below + v["decay"] * param
-    norms = param.norm(), update.norm()
-    ratio = torch.ones((), dtype=param.dtype)
-    if norms[0] != 0 and norms[1] != 0:
-        ratio = (norms[0] / norms[1]).clamp(*v["bounds"])
-    rate = v["lr"] * ((1 - beta2 ** v["step"]) ** 0.5 / (1 - beta1 ** v["step"]) if v["corrected"] else 1.0)
-    return [param - rate * ratio * update, first, second, ratio]
 
 
 def _near_zero(v: Values, grad: Tensor, param: Tensor, momentum: Tensor) -> Tensor:
@@ -92,7 +45,7 @@ class StepOp:
     variants:  settings that hold for an optimizer, by name.
     keys:      which of the hyperparameters it takes.
     call:      take a step on [gradients, parameters, *states], lists of tensors.
-    wanted:    the float64 reference of one tensor's step.
+    reference: the definition of one tensor's step.
     many:      the function takes lists, and is called once for all sizes; `call` may be given its flag of overflows.
     undecided: where a step may go either way, because rounding decides the sign of a sum that is nearly zero.
     """
@@ -103,7 +56,7 @@ class StepOp:
     variants: dict[str, Values]
     keys: tuple[str, ...]
     call: Callable[..., Any]
-    wanted: Callable[..., Tensors]
+    reference: Callable[..., Tensors]
     on_device: bool
     many: bool = False
     squares: bool = True
@@ -119,6 +72,10 @@ class StepOp:
         """The first step's hyperparameters, with these settings, of the optimizer `FIRST_ID`."""
         return {**self.schedule()[0], **self.first, "id": FIRST_ID}
 
+    def wanted(self, values: Values, *tensors: Tensor) -> Tensors:
+        """Return parameter and states after a step, of tensors in float64 (`values` may have an ID)."""
+        return self.reference(*tensors, **{key: value for key, value in values.items() if key != "id"})
+
     def schedule(self) -> list[Values]:
         """The hyperparameters of consecutive steps."""
         return [{key: _SCHEDULE[key][number] for key in self.keys} for number in range(5)]
@@ -129,71 +86,72 @@ def _flag(lists: list[Tensors], flag: Tensor | None) -> Tensor:
 
 
 def _fused_adam(op: Any, lists: list[Tensors], v: Values, flag: Tensor | None = None) -> None:
-    modes = int(v["decoupled"]), int(v["corrected"])
-    settings = v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["decay"]
+    modes = int(v["decoupled"]), int(v["bias_correction"])
+    settings = v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["weight_decay"]
     op.multi_tensor_adam(2048, _flag(lists, flag), lists, *settings)
 
 
 def _fused_lion(op: Any, lists: list[Tensors], v: Values, flag: Tensor | None = None) -> None:
-    op.multi_tensor_lion(2048, _flag(lists, flag), lists, v["lr"], *v["betas"], v["step"], v["decay"])
+    op.multi_tensor_lion(2048, _flag(lists, flag), lists, v["lr"], *v["betas"], v["step"], v["weight_decay"])
 
 
 def _fused_lamb(op: Any, lists: list[Tensors], v: Values, copy: Tensor | None = None) -> Any:
     grad, param, first, second = (tensors[0] for tensors in lists)
     copy, (least, most) = param.new_empty(0) if copy is None else copy, v["bounds"]
-    mode, corrected = int(not v["eps_inside"]), int(v["corrected"])
-    settings = v["lr"], *v["betas"], most, least, v["eps"], v["scale"], v["step"], mode, corrected, v["decay"]
-    return op.lamb(param, copy, first, second, grad, *settings)
+    rates = v["lr"], *v["betas"], most, least, v["eps"], v["scale"]
+    flags = int(not v["eps_inside"]), int(v["bias_correction"])
+    return op.lamb(param, copy, first, second, grad, *rates, v["step"], *flags, v["weight_decay"])
 
 
 def _cpu_adam(op: Any, lists: list[Tensors], v: Values) -> None:
     grad, param, first, second = (tensors[0] for tensors in lists)
-    settings = v["lr"], *v["betas"], v["eps"], v["decay"]
-    op.adam_update(v["id"], v["step"], *settings, v["corrected"], param, grad, first, second)
+    settings = v["lr"], *v["betas"], v["eps"], v["weight_decay"]
+    op.adam_update(v["id"], v["step"], *settings, v["bias_correction"], param, grad, first, second)
 
 
 def _cpu_adagrad(op: Any, lists: list[Tensors], v: Values) -> None:
     grad, param, total = (tensors[0] for tensors in lists)
     # A copy: upstream's leaves its update in the gradient.
-    op.adagrad_update(v["id"], v["step"], v["lr"], v["eps"], v["decay"], param, grad.clone(), total)
+    op.adagrad_update(v["id"], v["step"], v["lr"], v["eps"], v["weight_decay"], param, grad.clone(), total)
 
 
 def _cpu_lion(op: Any, lists: list[Tensors], v: Values) -> None:
     grad, param, momentum = (tensors[0] for tensors in lists)
-    op.lion_update(v["id"], v["step"], v["lr"], *v["betas"], v["decay"], param, grad, momentum)
+    op.lion_update(v["id"], v["step"], v["lr"], *v["betas"], v["weight_decay"], param, grad, momentum)
 
 
 _ADAM_MODES = {
-    f"{mode}{correction}": {"decoupled": mode == "AdamW", "corrected": not correction}
+    f"{mode}{correction}": {"decoupled": mode == "AdamW", "bias_correction": not correction}
     for mode in ("Adam", "AdamW")
     for correction in ("", " uncorrected")
 }
 _LAMB_MODES = {
-    "corrected": {"corrected": True, "eps_inside": False},
-    "uncorrected": {"corrected": False, "eps_inside": False},
-    "eps inside": {"corrected": True, "eps_inside": True},
+    "corrected": {"bias_correction": True, "eps_inside": False},
+    "uncorrected": {"bias_correction": False, "eps_inside": False},
+    "eps inside": {"bias_correction": True, "eps_inside": True},
 }
-_ADAM = ("step", "lr", "betas", "eps", "decay")
-_LION = ("step", "lr", "betas", "decay")
-_ADAGRAD = ("step", "lr", "eps", "decay")
+_ADAM = ("step", "lr", "betas", "eps", "weight_decay")
+_LION = ("step", "lr", "betas", "weight_decay")
+_ADAGRAD = ("step", "lr", "eps", "weight_decay")
 #: By the class name of the builder.
 STEPS: dict[str, StepOp] = {
     "FusedAdamBuilder": StepOp(
-        "fused_adam", "multi_tensor_adam", 2, _ADAM_MODES, _ADAM, _fused_adam, adam, True, many=True
+        "fused_adam", "multi_tensor_adam", 2, _ADAM_MODES, _ADAM, _fused_adam, reference.adam, True, many=True
     ),
     "FusedLionBuilder": StepOp(
-        "fused_lion", "multi_tensor_lion", 1, {"Lion": {}}, _LION, _fused_lion, lion, True, many=True, squares=False,
-        undecided=_near_zero,
+        "fused_lion", "multi_tensor_lion", 1, {"Lion": {}}, _LION, _fused_lion, reference.lion, True, many=True,
+        squares=False, undecided=_near_zero,
     ),
     "FusedLambBuilder": StepOp(
-        "fused_lamb", "lamb", 2, _LAMB_MODES, (*_ADAM, "scale", "bounds"), _fused_lamb, lamb, True
+        "fused_lamb", "lamb", 2, _LAMB_MODES, (*_ADAM, "scale", "bounds"), _fused_lamb, reference.lamb, True
     ),
-    "CPUAdamBuilder": StepOp("cpu_adam", "adam_update", 2, _ADAM_MODES, _ADAM, _cpu_adam, adam, False),
+    "CPUAdamBuilder": StepOp("cpu_adam", "adam_update", 2, _ADAM_MODES, _ADAM, _cpu_adam, reference.adam, False),
     "CPUAdagradBuilder": StepOp(
-        "cpu_adagrad", "adagrad_update", 1, {"Adagrad": {}}, _ADAGRAD, _cpu_adagrad, adagrad, False
+        "cpu_adagrad", "adagrad_update", 1, {"Adagrad": {}}, _ADAGRAD, _cpu_adagrad, reference.adagrad, False
     ),
     "CPULionBuilder": StepOp(
-        "cpu_lion", "lion_update", 1, {"Lion": {}}, _LION, _cpu_lion, lion, False, squares=False, undecided=_near_zero
+        "cpu_lion", "lion_update", 1, {"Lion": {}}, _LION, _cpu_lion, reference.lion, False, squares=False,
+        undecided=_near_zero,
     ),
 }  # fmt: skip
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_ops.reference import Attention, Sequences
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect, largest
-from accel_testkit.suite.inference_functions import Attention, Sequences, typed
+from accel_testkit.suite.inference_functions import typed
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_ops.reference import activation, layer_norm, rms_norm
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.inference_functions import activation, layer_norm, rms_norm, typed
+from accel_testkit.suite.inference_functions import typed
 
 pytestmark = pytest.mark.tier("device")
 

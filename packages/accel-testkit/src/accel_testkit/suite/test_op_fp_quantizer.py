@@ -14,6 +14,7 @@ import torch
 
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
+from accel_ops.reference import float_numbers
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.ops import normal
 
@@ -74,15 +75,6 @@ def test_shapes_and_types_are_taken(
     holds.expect(f"fp_quantizer's quantize() or dequantize() in {bits} bits", _DO)
 
 
-def _numbers(bits: int, mantissa: int) -> torch.Tensor:
-    """The number of each code: IEEE 754's, but for infinities and NaN, of which there are none."""
-    codes, ones = torch.arange(1 << (bits - 1)), (1 << mantissa) - 1
-    exponent, bias = codes >> mantissa, (1 << (bits - mantissa - 2)) - 1
-    whole = (codes & ones) + (exponent > 0) * (1 << mantissa)
-    numbers = whole * 2.0 ** (exponent.clamp(min=1) - bias - mantissa).double()
-    return torch.cat([numbers, -numbers])
-
-
 def _stream(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Bytes of codes, of which the first has the lowest bits."""
     flat = (codes.view(-1, 1) >> torch.arange(bits) & 1).view(-1, 8)
@@ -97,7 +89,7 @@ def _codes(data: torch.Tensor, bits: int) -> torch.Tensor:
 @_FORMATS
 def test_codes_are_the_format_s_numbers(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
     """Every code is read as its number, and numbers become the nearest code; halfway between two, the even one."""
-    holds, numbers = Holds(), _numbers(bits, mantissa)
+    holds, numbers = Holds(), float_numbers(bits, mantissa)
     data = torch.cat([_stream(torch.arange(1 << bits), bits), _ONE]).view(1, -1).to(device)
     found = _back(op, data, numbers.float(), 1 << bits, bits, mantissa)
     holds.same("the numbers of all codes", found, numbers.float())

@@ -12,16 +12,10 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_ops.reference import Attention, activation, layer_norm, rms_norm, rotated
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.inference_functions import (
-    Attention,
-    activation,
-    layer_norm,
-    rms_norm,
-    rotated,
-    typed,
-)
+from accel_testkit.suite.inference_functions import typed
 
 pytestmark = pytest.mark.tier("device")
 

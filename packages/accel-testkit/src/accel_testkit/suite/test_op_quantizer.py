@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_ops import reference
 from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.ops import normal
 
@@ -104,11 +105,7 @@ def _step(parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _unpacked(data: torch.Tensor, bits: int) -> torch.Tensor:
-    flat = data.cpu().view(-1).to(torch.int32)
-    if bits == 4:
-        low = flat & 15
-        flat = torch.stack([low - 16 * (low > 7), flat >> 4], 1).view(-1)
-    return flat.view(-1, _WIDTH)
+    return reference.unpack(data, bits).view(-1, _WIDTH)
 
 
 #: Groups and their sizes around those that kernels and vendors' ops take; 11266 is beyond npu_dynamic_quant's.
@@ -253,23 +250,10 @@ def test_stochastic_rounding_follows_the_device_s_seed(
 
 
 _SUFFIXES = {torch.float32: "fp32", torch.float16: "fp16"}
-#: DeepSpeed adds it to the range of a group.
-_SMALL = 1e-5
 
 
 def _rows(groups: int = _GROUPS, seed: int = 19) -> torch.Tensor:
     return (normal(groups, _WIDTH, seed=seed) + 0.3) * torch.logspace(-1, 1, groups).view(-1, 1)
-
-
-def _grid(rows: torch.Tensor, bits: int, asymmetric: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return step, lowest and highest number that stands for something, of each row."""
-    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
-    if asymmetric:
-        step = (high - low + _SMALL) / (1 << bits)
-        return step, low, low + ((1 << bits) - 1) * step
-    step = (2 * torch.maximum(high, -low) + _SMALL) / (1 << bits)
-    half = 1 << (bits - 1)
-    return step, -half * step, (half - 1) * step
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -282,7 +266,7 @@ def test_numbers_are_rounded_in_place(op: Any, device: torch.device, name: str, 
         ours = rows.to(device, copy=True).view(_GROUPS // 4, -1)  # groups need not be rows
         result = getattr(op, f"{name}_{suffix}")(ours, _GROUPS, bits)
         exact, found = rows.double(), ours.cpu().view(rows.shape)
-        step, lowest, highest = _grid(exact, bits, name.endswith("asym"))
+        step, lowest, highest = reference.grid(exact, bits, name.endswith("asym"))
         rounding = torch.finfo(dtype).eps * exact.abs().amax(1, keepdim=True)
         allowed = step * _HALF + rounding
         holds.near(f"the nearest of {suffix}", found, exact.clamp(lowest, highest), allowed)
@@ -302,7 +286,7 @@ def test_stochastic_rounding_has_no_bias(op: Any, device: torch.device, name: st
         ours = rows.to(device, copy=True)
         getattr(op, f"{name}_{suffix}")(ours, 2, 4)
         found, exact = ours.cpu().double()[:, 2:], rows.double()[:, 2:]
-        step = float(_grid(rows.double(), 4, asymmetric)[0][0])
+        step = float(reference.grid(rows.double(), 4, asymmetric)[0][0])
         holds.near(f"the mean of {suffix}", found.mean(1), exact.mean(1), 0.05 * step)
         holds.near(f"one of the two numbers around, of {suffix}", found, exact, 1.01 * step)
         holds.equal(f"results of one number of {suffix}", {len(row.unique()) for row in found}, {2})

@@ -18,10 +18,11 @@ from typing_extensions import override
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
-from accel_ops import kernel_builders
+from accel_ops import routes
+from accel_ops.reference import Attention
 from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import Holds, expect_equal
-from accel_testkit.suite.inference_functions import Attention, typed
+from accel_testkit.suite.inference_functions import typed
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import normal
 from accel_testkit.suite.test_op_attention import CachedAttention
@@ -89,11 +90,11 @@ class _NoOps:
 @contextmanager
 def reloaded_ops() -> Iterator[None]:
     """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
-    kernel_builders.self_check.cache_clear()
+    routes.self_check.cache_clear()
     try:
         yield
     finally:
-        kernel_builders.self_check.cache_clear()
+        routes.self_check.cache_clear()
 
 
 @contextmanager

@@ -250,7 +250,7 @@ class Form:
 #: A late step, whose second moment is still far from its mean.
 _LATE = {"step": 2000, "betas": (0.9, 0.9999), "scale": 65536.0}
 #: A rate and a decay that change a half-precision parameter by far more than its rounding.
-_LARGE = {"lr": 0.25, "decay": 0.5}
+_LARGE = {"lr": 0.25, "weight_decay": 0.5}
 #: Lamb multiplies by a ratio of norms; Lion's update is a sign, which rounding decides where the sum is nearly zero.
 _ELEMENTWISE = ("FusedAdamBuilder", "CPUAdamBuilder", "CPUAdagradBuilder")
 _ADAMS = ("FusedAdamBuilder", "CPUAdamBuilder")
@@ -298,7 +298,7 @@ def _half(kind: torch.dtype, states: torch.dtype | None = None) -> Callable[[Ste
 
 def _norms(*numbers: float, kind: torch.dtype = torch.float32, count: int = 16) -> Form:
     most = 1e4 if count > 16 else 10.0
-    values = {"decay": 0.0, "bounds": (0.01, most), "lr": 0.01 if count > 16 else 0.05}
+    values = {"weight_decay": 0.0, "bounds": (0.01, most), "lr": 0.01 if count > 16 else 0.05}
     allowed: Callable[..., Any] = lambda *a: 0.25 if count > 16 else 1e-5  # noqa: E731
     return Form(_constant(kind, count, *numbers), allowed, values, only=_LAMB, do=_RATIO)
 
@@ -306,12 +306,14 @@ def _norms(*numbers: float, kind: torch.dtype = torch.float32, count: int = 16) 
 FORMS: dict[str, Form] = {
     "large tensors, long lists": Form(_in_lists, values=_LATE, do=_ENDS),
     "tiny": Form(
-        lambda step: _scaled(step, [67, 5], 1e-7), _of_size(1e-7), {**_LATE, "decay": 0.0}, do=_TINY
+        lambda step: _scaled(step, [67, 5], 1e-7), _of_size(1e-7), {**_LATE, "weight_decay": 0.0}, do=_TINY
     ),
-    "huge": Form(lambda step: _scaled(step, [67, 5], 1e4), _of_size(1e4), {**_LATE, "decay": 0.0}, do=_TINY),
+    "huge": Form(
+        lambda step: _scaled(step, [67, 5], 1e4), _of_size(1e4), {**_LATE, "weight_decay": 0.0}, do=_TINY
+    ),
     "no lr": Form(_few, values={**_LATE, "lr": 0.0}, do=_ZERO),
     "no betas": Form(_few, values={**_LATE, "betas": (0.0, 0.0)}, do=_ZERO),
-    "no decay": Form(_few, values={**_LATE, "decay": 0.0}, do=_ZERO),
+    "no decay": Form(_few, values={**_LATE, "weight_decay": 0.0}, do=_ZERO),
     "gaps": Form(_shaped(6, 5), values=_LATE, layout="gaps", refusable=True, do=_ORDER),
     "transposed": Form(_shaped(6, 5), values=_LATE, layout="turned", refusable=True, do=_ORDER),
     "channels last": Form(_shaped(2, 3, 4, 5), values=_LATE, layout="turned", refusable=True, do=_ORDER),
@@ -524,7 +526,7 @@ def test_nothing_comes_of_nothing(
     """
     step, kind = STEPS[name], _TYPES[dtype]
     needs.types(accelerator, kind)
-    trial = _trial(accelerator, created, name, {**_LATE, "decay": 0.0, "eps": 1e-8})
+    trial = _trial(accelerator, created, name, {**_LATE, "weight_decay": 0.0, "eps": 1e-8})
     before = [[torch.full((67,), 0.5 * (at == 1), dtype=kind)] for at in range(2 + step.states)]
     found = [group[0].double() for group in trial.take(before)[1:]]
     wanted = 0.5 + (trial.values["lr"] if name == "FusedLionBuilder" else 0.0)
@@ -571,7 +573,7 @@ def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str)
     params = [torch.nn.Parameter(tensor.to(place, copy=True)) for tensor in start]
     made = optimizer(params, **taken, **arguments)
     wanted = [[tensor.double(), *[torch.zeros_like(tensor).double()] * step.states] for tensor in start]
-    values = {**taken, "decay": _SETTINGS["weight_decay"], **step.variants[variant]}
+    values = {**taken, "weight_decay": _SETTINGS["weight_decay"], **step.variants[variant]}
     for number, some in enumerate(grads, 1):
         for param, grad in zip(params, some, strict=True):
             # DeepSpeed's host Adagrad leaves its update in the gradient.

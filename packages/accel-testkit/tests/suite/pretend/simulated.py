@@ -8,12 +8,14 @@ runs the suite's checks of tensors, devices and streams on the good one, and on 
 that have to notice it; OUT gets the ids of the failed ones.
 """
 
+import dataclasses
 import json
 import sys
 import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch_npu
@@ -24,7 +26,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
-from accel_ops.fused_optimizers import multi_tensor_adam
+from accel_ops.fused_optimizers import ADAM, multi_tensor_adam
 from accel_ops.inference import InferenceBuilder, TransformerFunctions
 
 _RUNTIME = torch_npu.npu
@@ -164,18 +166,19 @@ class StreamStaysAfterAnException(Good):
 _QUEUEING = "asynchrony.queueing_does_not_wait"
 
 
-class _Synchronized(FusedAdamBuilder):
-    @staticmethod
-    def plain(*arguments):
+def _synchronized(*arguments):
+    multi_tensor_adam(*arguments)
+    _RUNTIME.synchronize()
+
+
+def _in_the_default_stream(*arguments):
+    with _RUNTIME.stream(_RUNTIME.default_stream()):
         multi_tensor_adam(*arguments)
-        _RUNTIME.synchronize()
 
 
-class _InTheDefaultStream(FusedAdamBuilder):
-    @staticmethod
-    def plain(*arguments):
-        with _RUNTIME.stream(_RUNTIME.default_stream()):
-            multi_tensor_adam(*arguments)
+def _adam(function):
+    op = dataclasses.replace(ADAM, plain=lambda: SimpleNamespace(multi_tensor_adam=function))
+    return type("FusedAdamBuilder", (FusedAdamBuilder,), {"OP": op})
 
 
 class _WithAdam(Good):
@@ -191,12 +194,12 @@ class _WithAdam(Good):
 
 @breaks("asynchrony.step_does_not_wait[FusedAdamBuilder]")
 class StepsSynchronize(_WithAdam):
-    adam = _Synchronized
+    adam = _adam(_synchronized)
 
 
 @breaks("op_devices.step_is_in_the_current_stream[FusedAdamBuilder]")
 class AdamIsInTheDefaultStream(_WithAdam):
-    adam = _InTheDefaultStream
+    adam = _adam(_in_the_default_stream)
 
 
 _RESOLVED = "asynchrony.resolved_dependency_needs_no_wait"

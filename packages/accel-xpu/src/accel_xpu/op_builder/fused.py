@@ -4,18 +4,9 @@
 
 from __future__ import annotations
 
-from accel_ops import kernel_builders
+from accel_ops.fused_optimizers import ADAM, LION
+from accel_ops.routes import kernel_adam, kernel_lion, torch_fused_adam
 from accel_xpu.kernels.loading import SOURCE
 
-
-class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):
-    """Adam and AdamW with torch's kernels for xpu; types that they refuse with our kernels."""
-
-    DEVICE_TYPE = "xpu"
-    SOURCE = SOURCE
-
-
-class FusedLionBuilder(kernel_builders.FusedLionBuilder):
-    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
-
-    SOURCE = SOURCE
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("xpu", then=kernel_adam(SOURCE)))
+FusedLionBuilder = LION.builder(__name__, kernel_lion(SOURCE))

@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-from accel_ops import kernel_builders
+from accel_ops.quantizer import QUANTIZER
+from accel_ops.routes import kernel_quantizer
 from accel_xpu.kernels.loading import SOURCE
 
-
-class QuantizerBuilder(kernel_builders.QuantizerBuilder):
-    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
-
-    SOURCE = SOURCE
+QuantizerBuilder = QUANTIZER.builder(__name__, kernel_quantizer(SOURCE))

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 import torch
-from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, adam_step, runtime_adam
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
@@ -16,7 +15,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
     tensors = [tensor for group in lists for tensor in group]
     alike = all(t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
     if not alike or (adam.weight_decay and not adam.adam_w_mode):
-        fused_optimizers.adam_step(lists, adam)
+        adam_step(lists, adam)
         return
     correction1 = 1 - adam.beta1**adam.step if adam.bias_correction else 1.0
     correction2 = 1 - adam.beta2**adam.step if adam.bias_correction else 1.0
@@ -36,8 +35,5 @@ def step(lists: Lists, adam: AdamStep) -> None:
         )
 
 
-class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-    """Adam and AdamW; plain torch serves for types that the op does not take."""
-
-    FUSED_OP = "acme.adamw_"
-    fused = staticmethod(as_multi_tensor_adam(step))
+#: Plain torch serves for types that the op does not take.
+FusedAdamBuilder = ADAM.builder(__name__, runtime_adam("acme.adamw_", step))

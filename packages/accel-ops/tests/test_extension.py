@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
+import os
 import pickle
 import sys
 import sysconfig
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +22,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_ops import fast, library
+from accel_ops import library
 from accel_ops.errors import InvalidTensors, UnknownOptimizer
 from accel_ops.op_builder import CPUAdamBuilder
 from accel_ops.op_builder import optimizers as python
+from shared.children import run
 
 SCALARS = (3, 1e-2, 0.9, 0.99, 1e-8, 0.01, True)
 needs_exchange = pytest.mark.skipif(
@@ -244,19 +248,38 @@ def test_an_op_can_be_pickled_and_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["exchange", "another version", "free-threaded", "another interpreter", "function"]
+    "missing", ["exchange", "another version", "free-threaded", "another interpreter", "headers"]
 )
-def test_without_what_it_needs_calls_go_through_ctypes(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_what_it_needs_calls_go_through_ctypes(
+    missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = library.load().functions._name
     if missing == "exchange":
-        monkeypatch.setattr(fast, "_DLPACK", "__no_exchange__")
+        monkeypatch.delattr(torch._C.TensorBase, "__dlpack_c_exchange_api__", raising=False)
+        monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
     elif missing == "another version":
-        monkeypatch.setattr(fast, "_DLPACK_MAJOR", 0)
+        monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", _exchange_of_version(2))
     elif missing == "free-threaded":
         monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
     elif missing == "another interpreter":
         monkeypatch.setattr(sys.implementation, "name", "other")
     else:
-        monkeypatch.setitem(fast._FUNCTIONS, "new_function", "PyNo_Function")
-    assert fast.interpreter.__wrapped__() is None
-    monkeypatch.setattr(fast, "interpreter", lambda: None)
-    assert fast.adam_update(library.load().functions, {}, python.adam_update) is python.adam_update
+        path = str(tmp_path / "without.so")
+        run("c++", "-shared", "-x", "c++", os.devnull, "-o", path, check=True)
+    module = library._module(path)
+    assert module is library.WithoutModule
+    assert module.adam_update({}, python.adam_update) is python.adam_update
+    assert module.pack([torch.ones(1)]) is module.advance([torch.zeros(())], 1.0) is None
+
+
+def _exchange_of_version(major: int) -> Any:
+    table = ctypes.create_string_buffer(major.to_bytes(4, sys.byteorder), 64)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    name = ctypes.create_string_buffer(b"dlpack_exchange_api")
+    _KEPT.extend((table, name))
+    return make(ctypes.addressof(table), ctypes.cast(name, ctypes.c_char_p), None)
+
+
+_KEPT: list[Any] = []  # what the capsules point to

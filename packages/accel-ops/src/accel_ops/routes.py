@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of the ops that have device kernels, or torch's own fused operators; plain torch for all else.
+"""The routes that several vendors share: torch's own fused operators, and kernels of a device.
 
-A vendor says in a `KernelSource` where its kernels come from, and derives::
+A vendor says in a `KernelSource` where its kernels come from::
 
-    class QuantizerBuilder(kernel_builders.QuantizerBuilder):
-        SOURCE = SOURCE
+    QuantizerBuilder = QUANTIZER.builder(__name__, kernel_quantizer(SOURCE))
+    FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("xpu", then=kernel_adam(SOURCE)))
 
 torch's operators, `torch._fused_adam_` and `torch._fused_adamw_`, are private, and each device implements them or not,
 for some float types. `self_check` takes steps of two elements to find out.
@@ -17,15 +17,15 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import fused_optimizers, quantizer, quantizer_kernels, self_checks, step_kernels
+from accel_ops import quantizer_kernels, reference, self_checks, step_kernels
 from accel_ops.device_kernels import KernelsUnusable, Launch, packed
 from accel_ops.fused_optimizers import (
     AdamStep,
@@ -36,6 +36,7 @@ from accel_ops.fused_optimizers import (
     as_multi_tensor_adam,
     multi_tensor_adam,
 )
+from accel_ops.op import LoadedOp, Route
 
 #: The arguments without a default that this module passes.
 _ARGUMENTS = (
@@ -168,7 +169,7 @@ def wrong_step(
         lists = [[tensor.to(device, copy=True)] for tensor in start]
         wanted = [[tensor.cpu().double()] for tensor in start]
         step(lists, adam)
-        adam_step(wanted, adam)
+        reference.step_lists(reference.adam, wanted, **adam.hyperparameters)
         eps = 2 * torch.finfo(dtype).eps
         for place, ((ours,), (theirs,)) in enumerate(zip(lists, wanted, strict=True)):
             # Second moments are small: what is right to eps may be all wrong.
@@ -182,127 +183,94 @@ def wrong_step(
 _log = logging.getLogger("accel_core")
 
 
-class LazyStep:
-    """A step that is decided when it is first needed; plain torch takes all that the kernels would leave to it anyway.
+@dataclass(frozen=True)
+class StepRoute:
+    """Steps of Adam for tensors that torch's operators refuse.
 
-    find:     returns the step, and what it is.
-    expected: what it is before that.
-    wanted:   returns True for gradient, parameter and moments that it may take.
-    busy:     returns True while nothing can be tried: plain torch takes such a step, and a later one decides.
+    expected: what takes them, in words, before it is found.
+    find:     returns the step, and what it is; plain torch with the reason where it does not work.
+    takes:    whether it may take gradient, parameter and moments; plain torch takes others.
+    busy:     whether nothing can be tried, because a graph is being captured.
+    lack:     returns why `find` would return plain torch, as far as that is known without the device; else nothing.
     """
 
-    def __init__(
-        self,
-        find: Callable[[], tuple[Step, str]],
-        expected: str,
-        wanted: Callable[[Sequence[torch.Tensor]], bool],
-        busy: Callable[[], bool],
-    ) -> None:
-        self._find, self._wanted, self._busy = find, wanted, busy
+    implementations: tuple[Implementation, ...]
+    expected: str
+    find: Callable[[], tuple[Step, str]]
+    takes: Callable[[Sequence[torch.Tensor]], bool]
+    busy: Callable[[], bool] = lambda: False
+    lack: Callable[[], str] = lambda: ""
+
+
+PLAIN_STEP = StepRoute((), "plain torch", lambda: (adam_step, "plain torch"), lambda tensors: False)
+
+
+class LazyStep:
+    """The step of a route, found when it is first needed; plain torch takes all that the route would leave to it."""
+
+    def __init__(self, route: StepRoute) -> None:
+        self._route = PLAIN_STEP if route.lack() else route
         self._step: Step | None = None
-        self.what = expected
+        self.what = self._route.expected
 
     def decide(self) -> Step:
         """Return the step, found now if it was not before."""
         if self._step is None:
-            self._step, self.what = self._find()
+            self._step, self.what = self._route.find()
         return self._step
 
     def __call__(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
-        if self._step is None and any(map(self._wanted, zip(*lists, strict=True))) and not self._busy():
+        if (
+            self._step is None
+            and any(map(self._route.takes, zip(*lists, strict=True)))
+            and not self._route.busy()
+        ):
             self.decide()
             _log.info("FusedAdam: %s for tensors that torch's operators refuse", self.what)
         (self._step or adam_step)(lists, adam)
 
 
-class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
-    """`multi_tensor_adam` with torch._fused_adam_ and torch._fused_adamw_, else by `fallback_step`.
+def torch_fused_adam(device_type: str, then: StepRoute = PLAIN_STEP) -> Route:
+    """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`.
 
-    DEVICE_TYPE: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device.
+    device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
+    process; where torch's operators do not work, `then` takes all tensors.
     """
 
-    DEVICE_TYPE: ClassVar[str]
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.TORCH_FUSED, Implementation.PLAIN)
+    def expected() -> str:
+        other = LazyStep(then).what
+        return f"torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else {other}"
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name)
-        self._checked: Checked | None = None
-        self._fallback = LazyStep(self.fallback_step, self.expected(), self.wanted, self.busy)
-
-    def fallback_step(self) -> tuple[Step, str]:
-        """Return the step for tensors that torch's operators do not take, and what it is."""
-        return adam_step, "plain torch"
-
-    def expected(self) -> str:
-        """Return what `fallback_step` will be if finding it takes time, and it is called when needed; else empty."""
-        return ""
-
-    def wanted(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return True for gradient, parameter and moments that `fallback_step` may take other than by plain torch."""
-        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
-
-    def busy(self) -> bool:
-        """Return whether kernels cannot be tried at the moment, because a graph is being captured."""
-        return False
-
-    @override
-    @classmethod
-    def implementations(cls) -> tuple[Implementation, ...]:
-        return cls.IMPLEMENTATIONS
-
-    @override
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True; the reason is certain once `load` has tried the operators and `fallback_step` was needed."""
-        if self._checked is None:
-            return (
-                True,
-                "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else "
-                + (self.expected() or self.fallback_step()[1]),
-            )
-        dtypes, lack, _ = self._checked
-        if not dtypes:
-            return True, f"{self._fallback.what}: {lack}"
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
-        return (
-            True,
-            f"torch._fused_adamw_ and torch._fused_adam_ for {names}; {self._fallback.what} for {why}",
+    def load() -> LoadedOp:
+        checked, step = self_check(device_type), LazyStep(then)
+        if checked.dtypes:
+            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected)
+        else:
+            decided = step.decide()
+            function = multi_tensor_adam if decided is adam_step else as_multi_tensor_adam(decided)
+        return LoadedOp(
+            SimpleNamespace(multi_tensor_adam=function), lambda: _what(checked, step.what), step.decide
         )
 
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with `multi_tensor_adam`. Takes steps of two elements on the device, once a process."""
-        self._checked = self_check(self.DEVICE_TYPE)
-        if not self.expected() or not self._checked.dtypes:
-            self.prepare()
-        if self._checked.dtypes:
-            checked = self._checked
-            function = torch_multi_tensor_adam(
-                checked.dtypes, self.DEVICE_TYPE, self._fallback, checked.uncorrected
-            )
-        else:
-            step = self._fallback.decide()
-            function = multi_tensor_adam if step is adam_step else as_multi_tensor_adam(step)
-        return SimpleNamespace(**{self.FUNCTION: function})
-
-    @override
-    def prepare(self) -> None:
-        """Find what takes the tensors that torch's operators refuse."""
-        self._fallback.decide()
+    return Route((Implementation.TORCH_FUSED, *then.implementations), expected, load)
 
 
-if TYPE_CHECKING:
-    from accel_core.op_builder import OpBuilder as _Base
-else:
-    _Base = object
+def _what(checked: Checked, other: str) -> str:
+    dtypes, lack, _ = checked
+    if not dtypes:
+        return f"{other}: {lack}"
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
+    return f"torch._fused_adamw_ and torch._fused_adam_ for {names}; {other} for {why}"
+
 
 #: self_check(launch, device): starts kernels, and raises `KernelsUnusable` if the device computes something wrong.
 SelfCheck = Callable[[Launch, torch.device], None]
 
 
 class Kernels(Protocol):
-    """Loaded kernels."""
+    """LoadedOp kernels."""
 
     def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...], /) -> None:
         """Start a kernel on the current stream of the first argument's device."""
@@ -328,99 +296,49 @@ class KernelSource(NamedTuple):
     capturing: Callable[[], bool]
 
 
-class KernelRoutes(_Base):
-    """Mix-in of a builder in plain torch: kernels if they work when first loaded."""
+def _kernels(source: KernelSource, check: SelfCheck, over: Callable[[Kernels], Any]) -> Route:
+    def load() -> LoadedOp:
+        kernels, what = source.load(check)
+        return LoadedOp(over(kernels), lambda: what)
 
-    SOURCE: ClassVar[KernelSource]
+    expected = f"{source.what} if they work when first loaded, else plain torch"
+    return Route(source.implementations, lambda: expected, load)
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name)
-        self._route = ""
 
-    def self_check(self) -> SelfCheck:
-        """Return what tries the kernels before they are used."""
-        raise NotImplementedError
+def kernel_quantizer(source: KernelSource) -> Route:
+    """Return the route of the quantizer with kernels."""
+    functions = quantizer_kernels.KernelQuantizerFunctions
+    return _kernels(
+        source, quantizer_kernels.self_check, lambda k: functions(source.device_type, k.launch, k.lack)
+    )
 
-    def over(self, kernels: Kernels) -> Any:
-        """Return an object with upstream's functions, over kernels."""
-        raise NotImplementedError
 
-    @override
-    @classmethod
-    def implementations(cls) -> tuple[Implementation, ...]:
-        return (*cls.SOURCE.implementations, Implementation.PLAIN)
+def kernel_lion(source: KernelSource) -> Route:
+    """Return the route of `multi_tensor_lion` with kernels."""
 
-    @override
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True; the reason is certain once `load` has tried the kernels."""
-        return True, self._route or f"{self.SOURCE.what} if they work when first loaded, else plain torch"
+    def over(kernels: Kernels) -> Any:
+        steps = step_kernels.KernelSteps(source.device_type, kernels.launch, kernels.lack)
+        return SimpleNamespace(multi_tensor_lion=steps.multi_tensor_lion)
 
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions. Computes a few numbers on the device, to see that it works."""
+    return _kernels(source, step_kernels.check_lion, over)
+
+
+def kernel_adam(source: KernelSource) -> StepRoute:
+    """Return the steps of Adam with kernels, which leave strided tensors to plain torch."""
+
+    def find() -> tuple[Step, str]:
         try:
-            kernels, self._route = self.SOURCE.load(self.self_check())
+            kernels, what = source.load(step_kernels.check_adam)
         except KernelsUnusable as error:
-            self._route = f"plain torch: {error}"
-            return super().load(verbose=verbose)  # type: ignore[safe-super]
-        return self.over(kernels)
+            return adam_step, f"plain torch (no kernels: {error})"
+        steps = step_kernels.KernelSteps(source.device_type, kernels.launch, kernels.lack)
+        return steps.adam, f"kernels ({what}) and plain torch"
 
+    def takes(tensors: Sequence[torch.Tensor]) -> bool:
+        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
-class QuantizerBuilder(KernelRoutes, quantizer.QuantizerBuilder):
-    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
-
-    @override
-    def self_check(self) -> SelfCheck:
-        return quantizer_kernels.self_check
-
-    @override
-    def over(self, kernels: Kernels) -> Any:
-        return quantizer_kernels.KernelQuantizerFunctions(
-            self.SOURCE.device_type, kernels.launch, kernels.lack
-        )
-
-
-class FusedLionBuilder(KernelRoutes, fused_optimizers.FusedLionBuilder):
-    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
-
-    @override
-    def self_check(self) -> SelfCheck:
-        return step_kernels.check_lion
-
-    @override
-    def over(self, kernels: Kernels) -> Any:
-        steps = step_kernels.KernelSteps(self.SOURCE.device_type, kernels.launch, kernels.lack)
-        return SimpleNamespace(**{self.FUNCTION: steps.multi_tensor_lion})
-
-
-class FusedAdamBuilder(TorchFusedAdamBuilder):
-    """Adam and AdamW with torch's operators; types that these refuse with kernels, looked for when they come."""
-
-    SOURCE: ClassVar[KernelSource]
-
-    @override
-    @classmethod
-    def implementations(cls) -> tuple[Implementation, ...]:
-        return (Implementation.TORCH_FUSED, *cls.SOURCE.implementations, Implementation.PLAIN)
-
-    @override
-    def expected(self) -> str:
-        return f"{self.SOURCE.what} if they work when first needed, else plain torch"
-
-    @override
-    def busy(self) -> bool:
-        return self.SOURCE.capturing()
-
-    @override
-    def fallback_step(self) -> tuple[Step, str]:
-        """Return kernels, which leave strided tensors to plain torch; plain torch alone where they do not work."""
-        try:
-            kernels, route = self.SOURCE.load(step_kernels.check_adam)
-        except KernelsUnusable as error:
-            step, what = super().fallback_step()
-            return step, f"{what} (no kernels: {error})"
-        steps = step_kernels.KernelSteps(self.SOURCE.device_type, kernels.launch, kernels.lack)
-        return steps.adam, f"kernels ({route}) and plain torch"
+    expected = f"{source.what} if they work when first needed, else plain torch"
+    return StepRoute(source.implementations, expected, find, takes, source.capturing)
 
 
 #: {kernel: C types of its arguments}.
