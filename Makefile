@@ -26,11 +26,9 @@ help:
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
 $(BIN)/.ready: constraints.txt requirements-dev.txt requirements-docs.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
-	@echo "setting up $(VENV): about 5 minutes, most of them for torch and DeepSpeed; pip shows what it does"
+	@echo "setting up $(VENV): a minute with a fast network, most of it for torch"
 	$(PYTHON) -m venv $(VENV)
-	env -u DS_ACCELERATOR $(BIN)/pip install torch deepspeed
-	@echo "now the packages of this folder, and what their tests need: about 2 minutes"
-	env -u DS_ACCELERATOR $(BIN)/pip install $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
+	env -u DS_ACCELERATOR ci/install $(BIN)/python torch deepspeed $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
 	touch $@
 
 demo: $(BIN)/.ready ## train a small language model on the CPU, two ranks (about 2 minutes after set-up)

@@ -75,7 +75,6 @@ _ALL = _SPOT + [
     for launcher in LAUNCHERS
     if launcher != DOCTOR and (mask in ("subset", "reordered") or "num_gpus" not in launcher)
 ]
-_QUICK = [*_SPOT, ("hpu", "subset", "`accel launch --num_gpus 1`")]
 #: Nothing of these may leak in from the shell that runs the tests.
 _STEERING = (
     "ACCEL_", "DS_", "PYTHONPATH", "RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -160,7 +159,7 @@ def ignored(vendor: str, mask: str) -> bool:
 
 @pytest.mark.parametrize(
     ("vendor", "mask", "launcher"),
-    [pytest.param(*cell, marks=[] if cell in _QUICK else [pytest.mark.slow]) for cell in _ALL],
+    [pytest.param(*cell, marks=[] if cell in _SPOT else [pytest.mark.slow]) for cell in _ALL],
 )
 def test_a_rank_gets_a_device_of_the_mask(
     vendor: str, mask: str, launcher: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -11,6 +11,5 @@ from shared import wheel_environment
 
 @pytest.mark.timeout(1800)
 def test_own_tests_pass_from_wheel(tmp_path: Path) -> None:
-    """Those of the process group aside, which need more time than all others."""
     left_out = "packages/accel-cpu/tests/shm/test_process_group.py"
-    wheel_environment.run_tests("accel-cpu", tmp_path, "-m", "not slow", "--ignore", left_out)
+    wheel_environment.run_tests("accel-cpu", tmp_path, "-m", "not slow", "--ignore", left_out, folder="shm")

@@ -30,7 +30,7 @@ def losses(mode: str, which: str) -> list[dict[str, Any]]:
     return run(which, 2, mode)
 
 
-@pytest.mark.sample("quick-deferred")
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["race", "deferred"])
 @pytest.mark.parametrize("which", ["quick", "whole"])
 def test_overlapping_collectives_and_copies_are_ordered(mode: str, which: str) -> None:

@@ -21,10 +21,11 @@ from accel_core.op_builder.native import find_compiler
 from accel_ops import fused_optimizers, step_kernels
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.quantizer import QuantizerFunctions
-from accel_ops.routes import ARGUMENTS
+from accel_ops.routes import ARGUMENTS, kernel_adam
 from accel_xpu.kernels import loading, packaged, shim
+from accel_xpu.kernels.loading import SOURCE
 from accel_xpu.kernels.shim import sizes_of
-from accel_xpu.op_builder.fused import FusedAdamBuilder, FusedLionBuilder
+from accel_xpu.op_builder.fused import FusedLionBuilder
 from accel_xpu.op_builder.quantizer import QuantizerBuilder
 from shared import kernel_wheels
 
@@ -384,8 +385,5 @@ def test_device_that_torch_cannot_name_gives_way_to_plain_torch(
 
 def test_adam_without_kernels_is_plain_torch_for_mixed_types_with_the_reason(machine: Path) -> None:
     (machine / packaged.TABLE).unlink()
-    builder = FusedAdamBuilder()
-    assert builder.fallback_step() == (
-        fused_optimizers.adam_step,
-        "plain torch (no kernels: no SPIR-V in this install)",
-    )
+    reason = "plain torch (no kernels: no SPIR-V in this install)"
+    assert kernel_adam(SOURCE).find() == (fused_optimizers.adam_step, reason)

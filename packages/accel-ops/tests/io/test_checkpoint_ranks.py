@@ -105,6 +105,7 @@ assert len(os.listdir(f"{folder}/saved")) == 1 + world, os.listdir(f"{folder}/sa
 """
 
 
+@pytest.mark.slow
 def test_two_ranks_save_what_two_and_one_load(tmp_path: Path) -> None:
     ranks(_START + _SAVE, 2, tmp_path)
     ranks(_START + _LOAD, 1, tmp_path)
