@@ -6,71 +6,18 @@ The suite has the definitions in float64, forms of every argument, what has to b
 """
 
 import math
-import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
-from accel_ops import fused_optimizers, plain
+from accel_ops import plain
 from accel_ops.fp_quantizer import FPQuantizerBuilder
 from accel_ops.inference import CoreFunctions, TransformerFunctions
 from accel_ops.quantizer import QuantizerBuilder
-from accel_testkit.suite.op_steps import STEPS
 
 NONE = torch.empty(0)
-
-
-def test_reason_of_the_quantizer_is_plain_torch() -> None:
-    assert QuantizerBuilder().reason == "plain torch"
-
-
-# --- optimizers: the CPU has kernels of its own
-
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
-SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4)]
-FUSED = {
-    "FusedAdamBuilder": SimpleNamespace(multi_tensor_adam=fused_optimizers.multi_tensor_adam),
-    "FusedLionBuilder": SimpleNamespace(multi_tensor_lion=fused_optimizers.multi_tensor_lion),
-    "FusedLambBuilder": SimpleNamespace(lamb=fused_optimizers.lamb),
-}
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(
-    ("name", "variant"), [(name, variant) for name in FUSED for variant in STEPS[name].variants]
-)
-def test_a_step_agrees_with_float64(name: str, variant: str, dtype: torch.dtype) -> None:
-    step, draw = STEPS[name], random.Random(f"{name} {dtype}")
-    for _ in range(60):
-        drawn_values = {
-            "lr": 10 ** draw.uniform(-4, -1), "betas": (draw.choice([0.0, 0.9]), draw.choice([0.95, 0.999])),
-            "eps": 1e-3 if "Lamb" in name else 1e-8 if dtype.itemsize >= 4 else 1e-5, "step": draw.randint(1, 1000),
-            "weight_decay": draw.choice([0.0, 0.1]), "scale": draw.choice([1.0, 8.0]), "bounds": (0.01, 10.0),
-        }  # fmt: skip
-        values = {key: drawn_values[key] for key in step.keys} | step.variants[variant]
-        shapes = draw.choices(SHAPES, k=3) if step.many else [draw.choice([s for s in SHAPES if s != (0,)])]
-        lists = [
-            [torch.randn(s, dtype=torch.float64).to(dtype) for s in shapes] for _ in range(2 + step.states)
-        ]
-        if step.squares:
-            lists[-1] = [tensor.abs() + ("Lamb" in name) for tensor in lists[-1]]
-        wanted = [step.wanted(values, *(t.double() for t in tensors)) for tensors in zip(*lists, strict=True)]
-        gradients = [tensor.clone() for tensor in lists[0]]
-        for parameter in lists[1]:
-            parameter.requires_grad_()
-        overflow = [torch.ones(1)] if step.many else []  # upstream's kernels do not read it
-        returned = step.call(FUSED[name], lists, values, *overflow)
-        assert all(map(torch.equal, lists[0], gradients))
-        for place, exact in enumerate(wanted):
-            for found, each in zip([group[place] for group in lists[1:]], exact, strict=False):
-                apart = (found.detach().double() - each).abs() / each.abs().clamp(min=1)
-                assert apart.le(TOLERANCE[dtype]).all(), values
-        if "Lamb" in name:
-            assert returned.shape == ()
-            assert abs(float(returned) - float(wanted[0][3])) <= 20 * TOLERANCE[dtype] * float(wanted[0][3])
 
 
 # --- evoformer, tokens, sums and signs
@@ -235,12 +182,6 @@ def test_linear_folds_leading_dimensions() -> None:
     x, weights, output = torch.randn(5, 24), torch.randn(7, 24), torch.empty(5, 1, 7)
     CoreFunctions().blas_linear(output, x, weights)
     torch.testing.assert_close(output.squeeze(1), x @ weights.T)
-
-
-@pytest.mark.parametrize("name", ["bias_gelu_fp32", "softmax_context_int8", "no_such_fp16", "layer_norm"])
-def test_what_is_missing_is_an_attribute_error_that_deepspeed_takes_for_use_torch(name: str) -> None:
-    with pytest.raises(AttributeError, match=name):
-        getattr(TransformerFunctions(), name)
 
 
 def test_a_function_that_is_missing_is_named_with_those_there_are() -> None:
