@@ -256,6 +256,11 @@ FIXES = (
         "ZeRO++ over gloo: a tensor of any shape is gathered into a vector",
     ),
     _fix(
+        "comms-logger", "deepspeed.comm.comm", (("timed_op", "6b514207ccbc3401", ""),),
+        "the comms logger: an operation has its own time, and all_gather_object does not end the process", _NEWEST,
+        values=(("comms_logger", "engine_fixes:comms_logger"),),
+    ),
+    _fix(
         "visible-devices", "deepspeed.launcher.runner",
         (
             ("parse_args", "b27b9b2bcba551f0 3172f4e1c9ebd299", "runner:parse_args"),
