@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class LibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             "-fPIC",
             "-shared",
             f"@{csrc / 'flags.txt'}",
+            *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []),  # Python's functions
             *(f"-I{folder}" for folder in folders),
         ]
         problems = []

@@ -59,7 +59,9 @@ class Loaded:
 def source() -> native.NativeSource:
     """Return the packaged sources; in an editable install, those of the checkout."""
     found = native.NativeSource.of_package("accel_ops", _HERE)
-    return dataclasses.replace(found, flags=(*found.flags, f"-I{sysconfig.get_path('include')}"))
+    # The headers of Python, and on a Mac leave to find its functions when the library is loaded.
+    later = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+    return dataclasses.replace(found, flags=(*found.flags, f"-I{sysconfig.get_path('include')}", *later))
 
 
 _loaded: Loaded | None = None
@@ -160,11 +162,8 @@ def _module(path: str) -> Any:
 
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     # The stable interface of an interpreter without a GIL is another one.
-    if (
-        exchange is None
-        or sys.implementation.name != "cpython"
-        or sysconfig.get_config_var("Py_GIL_DISABLED")
-    ):
+    stable = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    if exchange is None or not stable:
         return WithoutModule
     loader = ExtensionFileLoader(_MODULE, path)
     try:

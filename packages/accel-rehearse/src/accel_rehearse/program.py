@@ -276,7 +276,7 @@ def hook_deepspeed(phases: Phases, watch: Watch) -> None:
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, watch)),
         ("deepspeed.runtime.pipe.engine", functools.partial(_pipeline, phases)),
         ("accel_ops.kernels", _host_kernels),
-        ("accel_ops.fast", _fast),
+        ("accel_ops.library", _library),
         ("accel_ops.op_builder.async_io", _files),
     ):
         register_post_import_hook(change, module)
@@ -353,8 +353,8 @@ def _host_kernels(kernels: ModuleType) -> None:
     )
 
 
-def _fast(fast: ModuleType) -> None:
-    vars(fast)["adam_update"] = lambda _functions, _options, python: python
+def _library(library: Any) -> None:
+    library._module = lambda path: library.WithoutModule
 
 
 def _files(module: ModuleType) -> None:
