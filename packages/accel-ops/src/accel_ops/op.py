@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
-
 from accel_core.op_builder import Implementation, OpBuilder
 
 
@@ -133,6 +131,8 @@ def _plain_torch(lacks: list[str]) -> str:
 
 def has_op(name: str) -> bool:
     """Return whether the runtime has registered an op under `torch.ops`, such as `npu.npu_rms_norm`."""
+    import torch  # which a command's --help does not wait for
+
     namespace, _, op = name.partition(".")
     return hasattr(getattr(torch.ops, namespace), op)
 
