@@ -39,7 +39,7 @@ test: $(BIN)/.ready check ## lint, types, layers and the quick tests (about 10 m
 	$(BIN)/python -m pytest -m "not more and not slow" -n $(WORKERS) --dist loadfile
 
 test-more: $(BIN)/.ready ## what a change needs beside: processes, simulated devices, wheels
-	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile $(REMEMBERED)
+	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(REMEMBERED)
 
 test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst $(REMEMBERED)

@@ -37,6 +37,9 @@ MORE = (
 #: The nightly run, and `make test-all`: mutants of the conformance suite; an example of a backend, as the tutorial's.
 SLOW = ("packages/accel-testkit/tests/suite/test_variants.py", "docs/tests/test_backends.py")
 
+#: Files that take minutes: a worker begins with them, so that none is left when the others have ended.
+LONG = ("tests/vendors/test_quick.py", "packages/accel-co*/tests/*", "packages/accel-sim/tests/*", "examples/tests/*")
+
 
 def _left_out(item: pytest.Item) -> bool:
     """True where the test is marked with a sample of its parameters, and has none of them."""
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.more)
         if any(fnmatch(file, pattern) for pattern in SLOW) or _left_out(item):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: [not fnmatch(item.nodeid, f"{pattern}*") for pattern in LONG])
 
 
 @pytest.fixture(autouse=True)
