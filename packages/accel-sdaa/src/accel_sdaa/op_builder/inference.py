@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import torch
 
 from accel_ops import inference
 from accel_ops.inference import INFERENCE_CORE
-from accel_ops.op import LoadedOp, Route, Unusable, runtime_ops
+from accel_ops.op import runtime_ops
 
 _PLAIN = inference.CoreFunctions()
 #: The row length must be a multiple of this, according to public code that uses the op.
@@ -32,17 +33,10 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
 _ROUTE = runtime_ops(INFERENCE_CORE, {"gated_activation": ("sdaa.swiglu", gated_activation)})
 
 
-def _load() -> LoadedOp:
-    """Load the op, which a module of torch_sdaa registers."""
+def _lack() -> str:
     with suppress(ImportError):
-        importlib.import_module("torch_sdaa.nn")
-    lack = _ROUTE.lack()
-    if lack:
-        raise Unusable(lack)
-    return _ROUTE.load()
+        importlib.import_module("torch_sdaa.nn")  # registers the op
+    return _ROUTE.lack()
 
 
-_EXPECTED = "torch.ops.sdaa.swiglu if torch_sdaa registers it when first loaded; the rest in plain torch"
-InferenceCoreBuilder = INFERENCE_CORE.builder(
-    __name__, Route(_ROUTE.implementations, lambda: _EXPECTED, _load)
-)
+InferenceCoreBuilder = INFERENCE_CORE.builder(__name__, dataclasses.replace(_ROUTE, lack=_lack))
