@@ -38,7 +38,12 @@ MORE = (
 SLOW = ("packages/accel-testkit/tests/suite/test_variants.py", "docs/tests/test_backends.py")
 
 #: Files that take minutes: a worker begins with them, so that none is left when the others have ended.
-LONG = ("tests/vendors/test_quick.py", "packages/accel-co*/tests/*", "packages/accel-sim/tests/*", "examples/tests/*")
+LONG = (
+    "tests/vendors/test_quick.py",
+    "packages/accel-co*/tests/*",
+    "packages/accel-sim/tests/*",
+    "examples/tests/*",
+)
 
 
 def _left_out(item: pytest.Item) -> bool:

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 _OUTER = ("ACCEL_", "DS_", "PYTEST_", "PYTHONPATH", "VIRTUAL_ENV")
 
 
-def run_tests(package: str, place: Path, *arguments: str, folder: str) -> None:
-    """Run the tests of a folder in a new environment in `place`; fail with their output. tox runs all."""
+def run_tests(package: str, place: Path, *arguments: str, tests: str) -> None:
+    """Run tests of the package in a new environment in `place`; fail with their output. tox runs all."""
     origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         pytest.skip(f"{package} is installed from its wheel: so do the tests around this one run")
@@ -34,7 +34,7 @@ def run_tests(package: str, place: Path, *arguments: str, folder: str) -> None:
     run(sys.executable, *install, *(place / "wheels").glob("*.whl"), check=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
     kept["PATH"] = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    command = (python, "-m", "pytest", "-q", f"packages/{package}/tests/{folder}", *arguments)
+    command = (python, "-m", "pytest", "-q", f"packages/{package}/tests/{tests}", *arguments)
     done = run(*command, cwd=ROOT, env=kept, timeout=None)
     if done.returncode:
         pytest.fail(f"{package} from its wheel:\n{done.stdout[-8000:]}{done.stderr[-2000:]}", pytrace=False)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The comms logger adds each time of an operation to those before, and ends the process at an operation without a row."""
+"""The comms logger adds each time of an operation to those before, and ends the process at some operations."""
 
 import os
 import time
@@ -16,6 +16,8 @@ for _ in range(40):
     comm.all_reduce(torch.ones(1))
 passed = 1000 * (time.time() - start)
 ((count, times, *_),) = comm.comm.comms_logger.comms_dict["all_reduce"].values()
-print(f"{count} operations, and together they took longer than the program: {sum(times) > passed}", flush=True)
+print(
+    f"{count} operations, and together they took longer than the program: {sum(times) > passed}", flush=True
+)
 comm.all_gather_object([None], 1)
 print("the program goes on")

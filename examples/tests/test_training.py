@@ -40,6 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, train: Callable, tiny: list[
     return folder / "whole"
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_picture_the_figures_and_a_checkpoint(whole: Path) -> None:
     assert (whole / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert (whole / "checkpoint/latest").read_text() == f"step{STEPS:06d}"

@@ -62,6 +62,7 @@ def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, beha
         assert warning.startswith(f"{key} is broken and ")
 
 
+@pytest.mark.slow
 def test_a_runtime_that_took_the_slot_and_failed_blocks_the_others(machine: Any) -> None:
     machine.install("sdaa", "hpu", "mlu")
     machine.install("npu")
@@ -80,6 +81,7 @@ def test_a_runtime_that_took_the_slot_and_failed_blocks_the_others(machine: Any)
     assert skipped.states("blocked") == {"npu"}
 
 
+@pytest.mark.slow
 def test_a_runtime_without_a_free_device_blocks_the_others_of_its_slot(machine: Any) -> None:
     machine.install("npu", "sdaa", "mlu")
     none = {"ASCEND_RT_VISIBLE_DEVICES": ""}

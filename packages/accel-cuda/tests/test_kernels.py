@@ -167,6 +167,7 @@ def test_images_are_reproducible(wheel: dict[str, bytes], checkout: Path, tmp_pa
 
 
 @needs_nvrtc
+@pytest.mark.slow
 def test_images_have_the_launcher_s_kernels(wheel: dict[str, bytes]) -> None:
     table = json.loads(wheel["images.json"])["images"]
     assert tuple(table) == TARGETS

@@ -261,6 +261,7 @@ def test_a_present_device_is_chosen_and_the_rest_is_outranked_with_its_devices(h
     assert (result.candidate("toy")["package"], result.candidate("toy")["version"]) == ("accel-toy", "1.0")
 
 
+@pytest.mark.slow
 def test_a_runtime_that_hangs_is_stuck_until_it_is_skipped(healthy: Any) -> None:
     healthy.vendor("toy", confirm=HANG)
     result = healthy.doctor("--timeout", "10")

@@ -40,8 +40,8 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _CASES)
-@pytest.mark.sample("parameters*")
 def test_training_from_disk_has_the_losses_of_training_in_memory(
     in_memory: list[float], tmp_path: Path, name: str
 ) -> None:
