@@ -22,14 +22,13 @@ def drawn(*shape: int) -> torch.Tensor:
 def test_steps_are_those_of_torch_optim(kind: Any, weight_decay: float) -> None:
     param = torch.nn.Parameter(drawn(3, 5))
     rates: dict[str, Any] = {"lr": 0.05, "eps": 1e-3, "weight_decay": weight_decay}
-    if kind is not torch.optim.Adagrad:
-        rates["betas"] = BETAS
+    rates |= {} if kind is torch.optim.Adagrad else {"betas": BETAS}
     optimizer, ours = kind([param], **rates), [param.detach().clone()]
     ours += [torch.zeros_like(param) for _ in range(1 if kind is torch.optim.Adagrad else 2)]
     for step in (1, 2, 3):
         param.grad = drawn(3, 5)
         optimizer.step()
-        before = [tensor.clone() for tensor in ours]
+        before = ours
         if kind is torch.optim.Adagrad:
             ours = reference.adagrad(param.grad, *ours, **rates)
         else:
