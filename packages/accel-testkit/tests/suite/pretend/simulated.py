@@ -27,7 +27,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
 from accel_ops.fused_optimizers import ADAM, multi_tensor_adam
-from accel_ops.inference import InferenceBuilder, TransformerFunctions
+from accel_ops.inference import INFERENCE, TransformerFunctions
 
 _RUNTIME = torch_npu.npu
 VARIANTS = {}
@@ -77,8 +77,7 @@ class _KeptFunctions(TransformerFunctions):
         return True
 
 
-class _Builder(InferenceBuilder):
-    functions = _KeptFunctions
+_Builder = dataclasses.replace(INFERENCE, plain=_KeptFunctions).builder(__name__)
 
 
 @breaks("op_attention.released_workspace_is_free")
