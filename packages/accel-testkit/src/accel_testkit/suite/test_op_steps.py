@@ -68,7 +68,7 @@ def _units(step: StepOp, size: float) -> list[float]:
 def _in_lists(step: StepOp) -> Lists:
     """Beyond the elements and the tensors of one launch, as far as is known."""
     large = (1 << 20) + 3
-    return _scaled(step, [large, *range(1, 131), *[1] * 300] if step.many else [large, 1, 2, 3])
+    return _scaled(step, [large, *range(1, 131), *[1] * 1000] if step.many else [large, 1, 2, 3])
 
 
 def _shaped(*shape: int) -> Callable[[StepOp], Lists]:
