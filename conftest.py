@@ -40,7 +40,8 @@ SLOW = ("packages/accel-testkit/tests/suite/test_variants.py", "docs/tests/test_
 #: Files that take minutes: a worker begins with them, so that none is left when the others have ended.
 LONG = (
     "tests/vendors/test_quick.py",
-    "packages/accel-co*/tests/*",
+    "packages/accel-core/tests/*",
+    "packages/accel-compare/tests/*",
     "packages/accel-sim/tests/*",
     "examples/tests/*",
 )

@@ -167,6 +167,13 @@ def test_the_package_is_found_by_its_entry_point(
     assert "got Acme_Accelerator" in done.out, done.err
 
 
+def test_without_such_a_package_nothing_changes(patched: Path) -> None:
+    done = run(NAME_IT, patched)
+    assert "got CPU_Accelerator" in done.out, done.err
+    refused = run(NAME_IT, patched, DS_ACCELERATOR="acme")
+    assert 'Value "acme" is not supported' in refused.err
+
+
 def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
     patched: Path, tmp_path: Path
 ) -> None:

@@ -73,9 +73,10 @@ def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path
 
 
 # The tox environment of each vendor runs the whole engine on its device.
-@pytest.mark.sample("npu")
+@pytest.mark.sample("one-npu")
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
-def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
-    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", "bf16-stage-2")
-    assert len(found.engine) >= 1
+@pytest.mark.parametrize(("chosen", "least"), [("bf16-stage-2", 1), ("", 8)], ids=["one", "all"])
+def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, chosen: str, least: int) -> None:
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", chosen)
+    assert len(found.engine) >= least
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
