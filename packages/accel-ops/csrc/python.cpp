@@ -4,8 +4,8 @@
 // call through ctypes costs several times what a step on a small tensor does. Tensors are read through torch's table for
 // DLPack's C exchange: no header of torch is needed.
 //
-// What is no plain case (a subclass of tensor, other strides, wrong arguments) is left to the Python function, which serves
-// or refuses it. A library compiled without Python's headers has no module: all calls then go through ctypes.
+// Everything else (a subclass of tensor, other strides, wrong arguments) is left to the Python function, which serves or
+// refuses it. A library compiled without Python's headers has no module: all calls then go through ctypes.
 #if __has_include(<Python.h>)
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
@@ -272,7 +272,7 @@ PyMethodDef g_adam_update{
     "exp_avg, exp_avg_sq, *, rollback=False, grad_factor=1.0, copy=None)\n--\n\nTake one step in place; returns 0."};
 
 // adam_update(decoupled decay by optimizer ID, function): DeepSpeed's adam_update as a builtin function, with the Python
-// function for calls that are no plain case.
+// function for all other calls.
 PyObject* new_adam_update(PyObject*, PyObject* state) {
   return PyCFunction_NewEx(&g_adam_update, state, nullptr);
 }

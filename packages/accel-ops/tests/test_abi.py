@@ -31,22 +31,22 @@ def test_the_declarations_are_those_of_the_header(tmp_path: Path) -> None:
     lines = [f'#include "{name}"' for name in HEADERS]
     for name, value in re.findall(r"\bACCEL_(\w+) = (\d+)", header):
         assert getattr(binding, name.replace("IO_U", "U").replace("IO_T", "T")) == int(value)
+    scalars = {None: "void", ctypes.c_double: "double", ctypes.c_float: "float", ctypes.c_int64: "int64_t",
+               ctypes.c_int32: "int32_t"}  # fmt: skip
     for name, structure in STRUCTURES.items():
         lines.append(f"static_assert(sizeof({name}) == {ctypes.sizeof(structure)});")
         for field, cls in structure._fields_:
             place = getattr(structure, field)
             same = f"offsetof({name}, {field}) == {place.offset} && sizeof({name}::{field}) == {place.size}"
-            kind = {ctypes.c_double: "double", ctypes.c_int64: "int64_t", ctypes.c_int32: "int32_t"}.get(cls)
+            kind = scalars.get(cls)
             same += f" && std::is_same_v<decltype({name}::{field}), {kind}>" if kind else ""
             lines.append(f"static_assert({same});")
-    scalars = {None: "void", ctypes.c_double: "double", ctypes.c_float: "float", ctypes.c_int64: "int64_t",
-               ctypes.c_int32: "int32_t"}  # fmt: skip
     for name, (result, arguments) in binding.PROTOTYPES.items():
         lines.append(
             f"static_assert(std::is_same_v<Result<decltype({name})>, {scalars.get(result, 'void*')}>);"
         )
-        kinds = ", ".join(scalars.get(cls, "Pointer") for cls in arguments)
-        lines.append(f"static_assert(takes<decltype({name}), {kinds or 'void'}>());")
+        kinds = ", ".join([f"decltype({name})", *(scalars.get(cls, "Pointer") for cls in arguments)])
+        lines.append(f"static_assert(takes<{kinds}>());")
     program = tmp_path / "declared.cpp"
     program.write_text("#include <type_traits>\n#include <cstddef>\n" + _TRAITS + "\n".join(lines))
     run("c++", "-std=c++17", "-fsyntax-only", f"-I{csrc}", program, check=True)
@@ -63,10 +63,7 @@ template <class R, class... A> struct Parts<R(A...)> {
   }
 };
 template <class F> using Result = typename Parts<F>::Returned;
-template <class F, class... Wanted> constexpr bool takes() {
-  if constexpr ((std::is_void_v<Wanted> && ...) && sizeof...(Wanted) == 1) return Parts<F>::template match<>();
-  else return Parts<F>::template match<Wanted...>();
-}
+template <class F, class... Wanted> constexpr bool takes() { return Parts<F>::template match<Wanted...>(); }
 """
 
 

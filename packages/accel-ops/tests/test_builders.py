@@ -432,20 +432,18 @@ class Recorded:
         self.found, self.works, self.captures = 0, True, False
         self.taken: list[AdamStep] = []
         route = routes.StepRoute((), "kernels if they work", self._find, self._takes, lambda: self.captures)
-        made = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
-        self.load, self.prepare, self._builder = made.load, made.prepare, made
+        self._builder = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
 
-    @property
-    def reason(self) -> str:
-        return self._builder.reason
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def _takes(self, tensors: Any) -> bool:
+        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
     def _find(self) -> tuple[Step, str]:
         self.found += 1
         plain = fused_optimizers.adam_step, "plain torch (no kernels: why)"
         return (self._kernels, "kernels") if self.works else plain
-
-    def _takes(self, tensors: Any) -> bool:
-        return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
     def _kernels(self, lists: Lists, constants: AdamStep) -> None:
         self.taken.append(constants)

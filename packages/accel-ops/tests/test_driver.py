@@ -33,7 +33,7 @@ def build(
     package = f"g++-{prefix.strip('-')}" if prefix else "g++"
     headers = [f"-I{each}" for each in sources.folders]
     chosen = [
-        str(unit) for unit in sources.units if unit.name.startswith(units) and unit.name != "python.cpp"
+        str(each) for each in sources.units if each.name.startswith(units) and each.name != "python.cpp"
     ]
     made, compiled = folder / program, folder / f"{program}.o"
     own = [f"-I{header}"] if header else []

@@ -97,17 +97,13 @@ def draw_options(draw: random.Random, kernel: str) -> dict[str, Any]:
     return options
 
 
-_DEFINITIONS = {
-    "adam": reference.adam, "adam_rollback": reference.undo_adam, "adagrad": reference.adagrad, "lion": reference.lion
-}  # fmt: skip
-
-
 def expected_step(kernel: str, options: dict[str, Any], param: Any, grad: Any, *states: Any) -> list[Any]:
     """The new parameter and states in float64."""
     given = {name: options[name] for name in options if name not in ("grad_factor", "beta1", "beta2")}
     if "beta1" in options:
         given["betas"] = options["beta1"], options["beta2"]
-    return _DEFINITIONS[kernel](grad * options["grad_factor"], param, *states, **given)
+    definition = getattr(reference, {"adam_rollback": "undo_adam"}.get(kernel, kernel))
+    return definition(grad * options["grad_factor"], param, *states, **given)
 
 
 def call(case: Case) -> None:

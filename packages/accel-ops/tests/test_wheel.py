@@ -106,6 +106,12 @@ def test_the_library_has_no_symbol_of_torch_libstdcxx_or_a_newer_glibc(
     assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
 
 
+def test_the_library_has_symbols_of_the_limited_api_alone(wheel: Path, tmp_path: Path) -> None:
+    module = tmp_path / "accel_ops.abi3.so"
+    module.write_bytes(zipfile.ZipFile(wheel).read(LIBRARY))
+    run(sys.executable, "-m", "abi3audit", "--strict", "--assume-minimum-abi3", "3.10", module, check=True)
+
+
 @pytest.mark.parametrize(
     ("cxx", "has_library"),
     [

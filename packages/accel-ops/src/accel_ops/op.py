@@ -58,7 +58,7 @@ class Op:
     class_name: upstream's name of its builder.
     about:      what the op does.
     plain:      returns an object with upstream's functions, in plain torch.
-    members:    what upstream's builder has beside.
+    members:    further attributes of upstream's builder.
     """
 
     name: str

@@ -3,7 +3,7 @@
 """The definition of each op in a few plain lines, to compare implementations with. Nothing trains with it.
 
 Functions compute in the type of their tensors, float64 where it matters, leave them as they are and return new ones.
-Hyperparameters have the names of torch.optim; `step` counts from 1.
+Hyperparameters have the names of torch.optim; `step` counts from 1, and Lion and Adagrad do not depend on it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def undo_adam(
 
 def lion(
     grad: Tensor, param: Tensor, exp_avg: Tensor, *, lr: float, betas: Betas, weight_decay: float = 0.0,
-    at_zero: float = 0.0, **_: Any,
+    at_zero: float = 0.0, step: int = 1,
 ) -> list[Tensor]:  # fmt: skip
     """Return parameter and momentum after a step of Lion. Source: Chen et al., arXiv:2302.06675.
 
@@ -69,8 +69,8 @@ def lion(
 
 
 def adagrad(
-    grad: Tensor, param: Tensor, total: Tensor, *, lr: float, eps: float, weight_decay: float = 0.0, **_: Any
-) -> list[Tensor]:
+    grad: Tensor, param: Tensor, total: Tensor, *, lr: float, eps: float, weight_decay: float = 0.0, step: int = 1
+) -> list[Tensor]:  # fmt: skip
     """Return parameter and sum of squares after a step of Adagrad. Source: Duchi et al., JMLR 12 (2011)."""
     if weight_decay:
         grad = grad + weight_decay * param

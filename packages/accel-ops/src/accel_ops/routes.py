@@ -270,7 +270,7 @@ SelfCheck = Callable[[Launch, torch.device], None]
 
 
 class Kernels(Protocol):
-    """LoadedOp kernels."""
+    """Loaded kernels."""
 
     def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...], /) -> None:
         """Start a kernel on the current stream of the first argument's device."""
