@@ -229,7 +229,7 @@ def _values(
     columns = 1 + _asymmetric(quant_type)
     check_same_size(what, "the parameters' size", params, groups * columns)
     return dequantize_groups(
-        integers.view(groups, width), params.reshape(groups, columns), _asymmetric(quant_type)
+        integers.view(groups, width), params.detach().reshape(groups, columns), _asymmetric(quant_type)
     )
 
 
