@@ -153,6 +153,11 @@ def test_fake_quantization_keeps_overflow_in_its_group(name: str, bad: float) ->
     assert not values[1].isfinite().any()
 
 
+def test_halves_are_rounded_to_even() -> None:
+    rows = torch.tensor([[128.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.0]])
+    assert QuantizerBuilder().load().quantize(rows, 1, 8, 0)[0].tolist() == [[127, 0, 2, 2, 0, -2, -2, 0]]
+
+
 # --- inference
 
 

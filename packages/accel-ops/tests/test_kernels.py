@@ -26,7 +26,7 @@ from accel_sim.driver import HostKernels, KernelFault, source
 from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
 
 from .optimizers import step_cases
-from .quantizer import test_random_cases
+from .quantizer import random_cases
 
 HALF = torch.bfloat16
 ADAM = AdamStep(torch.zeros(1), 0.1, 0.9, 0.99, 1e-8, 3, 1, 1, 0.1)
@@ -60,11 +60,11 @@ def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(ker
     assert max(map(sum, sizes.values())) <= 2048
 
 
-# --- the quantizer, against numpy to the last bit
+# --- the quantizer, against plain torch to the last bit
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", test_random_cases.CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", random_cases.CASES, ids=lambda case: case.__name__)
 def test_random_quantizations(kernels: HostKernels, case: Any, count: int) -> None:
     op: Any = KernelQuantizerFunctions("cpu", with_any_threads(kernels))
     draw = random.Random(f"{count} {case.__name__}")
@@ -346,7 +346,7 @@ def test_autograd_sees_that_parameters_have_changed(steps: KernelSteps) -> None:
 
 
 def quantizations(kernels: HostKernels, count: int) -> None:
-    op, cases = KernelQuantizerFunctions("cpu", with_any_threads(kernels)), test_random_cases.CASES
+    op, cases = KernelQuantizerFunctions("cpu", with_any_threads(kernels)), random_cases.CASES
     for number in range(count):
         cases[number % len(cases)](op, random.Random(f"fault {number}"), unit=8)
 

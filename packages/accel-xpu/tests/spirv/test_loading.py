@@ -26,7 +26,7 @@ from accel_xpu.kernels import loading, packaged, shim
 sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests"))
 sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests/optimizers"))
 import step_cases
-from quantizer import test_random_cases as quantizer_cases
+from quantizer import random_cases as quantizer_cases
 
 #: Numbers of instructions with two operands, from the specification.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, LESS, GREATER = 129, 131, 133, 136, 184, 186
