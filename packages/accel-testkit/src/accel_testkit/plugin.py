@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     checks = [item for item in items if is_check(item)]
     if not checks:
         return
-    from accel_testkit.suite import causes, results, target
+    from accel_testkit.suite import results, target
 
     config.stash[target.TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
     tiers = config.getoption("tier") or TIERS
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
     for item in checks:
         item.user_properties.append((results.PROPERTY, results.describe(item)))
-        item.user_properties.append((results.ABOUT, causes.about(item).plain()))
+        item.user_properties.append((results.ABOUT, results.about(item)))
     if not hasattr(config, "workerinput"):
         recorder = results.RunRecorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
         config.pluginmanager.register(recorder, "accel-results")

@@ -12,8 +12,9 @@ from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN
 from accel_core.vendor import Feature
 from accel_ops import inference
 from accel_testkit import suite
-from accel_testkit.suite import inference_functions, test_device_index, test_op_table, test_traits
+from accel_testkit.suite import test_device_index, test_op_table, test_traits
 from accel_testkit.suite.needs import public_members
+from accel_testkit.suite.ops import inference as specs
 
 #: Methods that no check calls, each with the methods that call it and are checked.
 HOOKS = {
@@ -82,8 +83,8 @@ def test_every_feature_has_signs_or_is_shown_in_other_processes() -> None:
 def test_every_function_of_the_inference_ops_is_listed() -> None:
     helpers = {"rotate", "attend", "dequantize"}  # of the class itself, which no caller of the op knows
     for cls, listed in (
-        (inference.TransformerFunctions, inference_functions.TRANSFORMER),
-        (inference.CoreFunctions, inference_functions.CORE),
+        (inference.TransformerFunctions, specs.TRANSFORMER),
+        (inference.CoreFunctions, specs.CORE),
     ):
         names = {name.removesuffix("_fp32") for name in listed}
         assert names == {name for name in vars(cls) if name[0] != "_" and not name.isupper()} - helpers

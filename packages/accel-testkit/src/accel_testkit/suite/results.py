@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import current
 from accel_core.vendor import distribution_version
-from accel_testkit.suite import causes
+from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 
 #: Raised when the written file changes its meaning.
@@ -25,8 +28,13 @@ TRAIT = "accel-trait"
 TRAITS = "accel-traits"
 #: What a check measured, as plain data: it stands in the check's row.
 FIGURES = "accel-figures"
-#: What a check is about, by which failures are grouped.
+#: The op or method that a check is about, if its markers or parameters name one, and its place in the suite.
 ABOUT = "accel-about"
+#: The most basic files, whose failures explain those of other files; the rest follows in any order.
+_BASIC = (
+    "package", "probe", "operators", "answers", "identity", "device", "collectives", "environment", "tensors", "memory",
+    "random", "streams", "pinned_memory", "graphs", "op_table", "op_steps", "ops",
+)  # fmt: skip
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 
@@ -47,6 +55,36 @@ def describe(item: pytest.Item) -> dict[str, str]:
     }
 
 
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(public_members())
+
+
+def about(item: pytest.Item) -> tuple[str, int, int]:
+    """Return the op or method that a check names, else nothing, and its place: file and line."""
+    file = item.path.stem.removeprefix("test_")
+    ops = [name for marker in item.iter_markers("needs") for name in marker.args if name in UPSTREAM]
+    texts = getattr(getattr(item, "callspec", None), "params", {}).values()
+    methods = [text for text in texts if isinstance(text, str) and text in _known()]
+    place = _BASIC.index(file) if file in _BASIC else len(_BASIC)
+    line = getattr(item, "function").__code__.co_firstlineno  # noqa: B009  (an item that pytest made of a function)
+    return next(iter(ops + methods), ""), place, line
+
+
+def subject(check: str, named: str, message: str) -> str:
+    """Return what a failed check is grouped by: what it names, else the first method in its message, else itself."""
+    words = [word for word in re.findall(r"\w+", message.partition("\n")[0]) if word in _known()]
+    return named or next(iter(words), check.partition("[")[0])
+
+
+@dataclass
+class Cause:
+    """Failed checks of one op or method, the simplest first; the others may pass once it does."""
+
+    subject: str
+    checks: list[str] = field(default_factory=list)
+
+
 @dataclass(eq=False)  # pytest keeps its plug-ins in sets
 class RunRecorder:
     """Records a run; the worst phase of a check is its outcome."""
@@ -56,8 +94,8 @@ class RunRecorder:
     path: Path | None
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
-    about: dict[str, causes.About] = field(default_factory=dict)
-    found: list[causes.Cause] = field(default_factory=list)
+    about: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    found: list[Cause] = field(default_factory=list)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Remove the stream of an earlier run, and write the number of checks."""
@@ -87,7 +125,7 @@ class RunRecorder:
             return
         about = properties[PROPERTY]
         row = self.checks.setdefault(about["id"], {**about, "outcome": "passed", "trait": "", "reason": ""})
-        self.about[about["id"]] = causes.About.of(properties[ABOUT])
+        self.about[about["id"]] = properties[ABOUT]
         if report.failed:
             row.update(outcome="failed", reason=_last_words(report))
         elif report.skipped:
@@ -99,13 +137,14 @@ class RunRecorder:
             self._stream(row)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Group the failures by cause, and write the file, if one was asked for."""
-        failed = {name: row["reason"] for name, row in self.checks.items() if row["outcome"] == "failed"}
-        tried = {name: self.about[name] for name, row in self.checks.items() if row["outcome"] != "skipped"}
-        self.found = causes.group(failed, tried)
-        for cause in self.found:
-            for name in cause.checks:
-                self.checks[name]["cause"] = cause.subject
+        """Group the failures by what they are about, and write the file, if one was asked for."""
+        causes: dict[str, Cause] = {}
+        for name in sorted(self.checks, key=lambda name: (*self.about[name][1:], name)):
+            row = self.checks[name]
+            if row["outcome"] == "failed":
+                row["cause"] = subject(name, self.about[name][0], row["reason"])
+                causes.setdefault(row["cause"], Cause(row["cause"])).checks.append(name)
+        self.found = [*causes.values()]
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             self._order(terminal.stats, whole=session.config.get_verbosity() > 0)

@@ -11,7 +11,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite import ops
+from accel_testkit.suite import op_builders
 from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.rank.collectives import OF_GLOO
@@ -59,7 +59,7 @@ def answers(launcher: RankLauncher) -> Answers:
 def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: RankLauncher) -> Answers:
     """What two ranks found; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
     builders = ("CCLCommBuilder", "ShareMemCommBuilder")
-    if all(ops.is_missing(accelerator.create_op_builder(name)) for name in builders):
+    if all(op_builders.is_missing(accelerator.create_op_builder(name)) for name in builders):
         return []
     return launcher.run("comm_ops", ranks=2)
 

@@ -16,7 +16,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.current import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
-from accel_testkit.suite import ops
+from accel_testkit.suite import op_builders
 from accel_testkit.suite.expect import Holds, outcome
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
@@ -145,7 +145,7 @@ def test_deepspeed_s_builders_are_this_device_s(accelerator: DeepSpeedAccelerato
             found = type(getattr(module, name)())
             holds[f"{name} is {found}"] = found is type(accelerator.create_op_builder(name))
     listed = importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
-    wanted = {accelerator.create_op_builder(name).name for name in ops.found_by_upstream(accelerator)}
+    wanted = {accelerator.create_op_builder(name).name for name in op_builders.found_by_upstream(accelerator)}
     holds.equal("the ops in ds_report", sorted(listed), sorted(wanted))
     holds.expect(
         "the builders",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_ops.reference import Attention, Sequences
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect, largest
-from accel_testkit.suite.inference_functions import typed
+from accel_testkit.suite.ops.spec import FLOATS, error, typed
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
 
@@ -213,7 +214,7 @@ def test_two_ops_share_no_cache(accelerator: DeepSpeedAccelerator) -> None:
             engine.check(0, tokens, "two ops in turn", prompt=tokens > 1)
 
 
-_HEADS, _WIDTH = 2, 4  # of what `_attention` calls
+_TOKENS, _HEADS, _WIDTH = 4, 2, 4  # of what `_attention` calls
 _NEAR = 1e-5
 _DO = "compare the op that InferenceBuilder loads with DeepSpeed's functions"
 
@@ -260,37 +261,6 @@ def test_given_positions_rotate(op: Any, device: torch.device) -> None:
     holds.expect("softmax_context() with position_ids", _DO)
 
 
-def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
-    """A mask may be additive or bool, of each query or of the sequence, longer than the keys; causal or not."""
-    rows, holds = _rows(2, 4).to(device), Holds()
-    seen = torch.tensor([[True, True, False, True], [True] * 4])
-    longer, least = torch.cat([seen, seen[:, :2]], 1), torch.finfo(torch.float32).min
-    forms = {
-        "bool of a sequence": seen,
-        "bool of queries": seen[:, None, None].expand(2, 1, 4, 4),
-        "additive of a sequence": torch.zeros(2, 4).masked_fill(~seen, least),
-        "additive of queries": torch.zeros(2, 1, 1, 4).masked_fill(~seen[:, None, None], least),
-        "longer than the keys": torch.zeros(2, 1, 1, 6).masked_fill(~longer[:, None, None], least),
-    }
-    for causal in (True, False):
-        results = {name: _attention(op, rows, mask, causal=causal)[0].clone() for name, mask in forms.items()}
-        plain = _attention(op, rows, causal=causal)[0]
-        first = next(iter(results.values()))
-        for name, found in results.items():
-            holds.near(f"{name}, causal {causal}", found, first, _NEAR)
-        hides = bool((first[0] - plain[0]).abs().max() > 1e-3)
-        holds[f"a hidden key changes its queries, causal {causal}"] = hides
-        holds.near(f"the other sequence stays, causal {causal}", first[1], plain[1], _NEAR)
-    # Hidden is hidden, also where scores are large.
-    loud = rows.clone()
-    loud[:, 2] *= 300
-    quiet = loud.clone()
-    quiet[:, 2] = rows[:, 2]
-    first, other = (_attention(op, each, seen, causal=False)[0][0, [0, 1, 3]] for each in (loud, quiet))
-    holds.near("a hidden key with large scores", first, other, _NEAR)
-    holds.expect("softmax_context() with a mask", _DO)
-
-
 def test_cache_takes_other_batches(accelerator: DeepSpeedAccelerator, op: Any, device: torch.device) -> None:
     """A prompt of another batch, type or length restarts the sequence of a used layer; tokens then go on from it."""
     model = replace(_PLAIN, heads=_HEADS, groups=_HEADS, width=_WIDTH, rotary=_WIDTH)
@@ -328,3 +298,89 @@ def test_what_there_is_not_is_refused(op: Any, device: torch.device) -> None:
     op.reset_cache()
     holds.raises(Exception, "repeat_kv_cache() of an empty layer", lambda: repeat(1, 2))
     holds.expect("what transformer_inference refuses", _DO)
+
+
+#: Shapes of masks for as many keys.
+_SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "a sequence": lambda keys: (_BATCH, keys),
+    "a sequence of four dimensions": lambda keys: (_BATCH, 1, 1, keys),
+    "queries": lambda keys: (_BATCH, _TOKENS, keys),
+    "queries of four dimensions": lambda keys: (_BATCH, 1, _TOKENS, keys),
+    "heads": lambda keys: (_BATCH, _HEADS, _TOKENS, keys),
+    "one for all": lambda keys: (1, 1, 1, keys),
+    "one more key": lambda keys: (_BATCH, 1, 1, keys + 1),
+    "one key less": lambda keys: (_BATCH, 1, 1, keys - 1),
+}
+
+
+def _hidden(shape: tuple[int, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield masks of bool, True where a key is hidden."""
+    nothing = torch.zeros(shape, dtype=torch.bool)
+    first, last, sequence = nothing.clone(), ~nothing, nothing.clone()
+    first[..., 0], last[..., -1], sequence[0] = True, False, True
+    yield from {
+        "nothing": nothing,
+        "one key": first,
+        "all keys but one": last,
+        "a sequence": sequence,
+    }.items()
+    yield "all keys", ~nothing
+    yield "some", torch.rand(shape, generator=torch.Generator().manual_seed(5)) < 0.5
+
+
+def _masks(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield masks of each kind."""
+    for name, hidden in _hidden(shape):
+        for value in (-torch.inf, torch.finfo(dtype).min, -1e4):
+            yield f"{value:g} for {name}", torch.zeros(shape).masked_fill(hidden, value).to(dtype)
+        yield f"bool for {name}", ~hidden
+        yield f"integers for {name}", (~hidden).int()
+    soft = torch.randn(shape, generator=torch.Generator().manual_seed(7)).mul_(3).to(dtype)
+    yield "biases", soft
+    yield "biases beside hidden keys", soft.masked_fill(soft < -2, -1e4)
+
+
+def _attended(rows: torch.Tensor, mask: torch.Tensor, causal: bool) -> torch.Tensor:
+    """Return attention in float64. A mask is ignored for a query to which it leaves no key."""
+    query, keys, values = (
+        part.transpose(1, 2) for part in rows.double().unflatten(2, (3, _HEADS, _WIDTH)).unbind(2)
+    )
+    scores = query @ keys.mT * 0.7**2
+    mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None] if mask.dim() == 3 else mask
+    adds = mask.double() if mask.is_floating_point() else torch.zeros(mask.shape).double()
+    adds = adds.masked_fill(adds < -9000 if mask.is_floating_point() else mask == 0, -torch.inf)
+    missing = max(0, scores.shape[-1] - adds.shape[-1])
+    adds = torch.nn.functional.pad(adds, (0, missing), value=-torch.inf)[..., : scores.shape[-1]]
+    later = torch.full(scores.shape[-2:], -torch.inf).double().triu(1) if causal else torch.zeros(()).double()
+    total = (scores + adds + later).where((adds + later > -torch.inf).any(-1, keepdim=True), scores + later)
+    found: torch.Tensor = total.softmax(-1) @ values
+    return found.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_masks_of_every_kind_are_applied(
+    accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, shape: str, causal: bool
+) -> None:
+    """A mask adds to the scores, and hides where it is -9000 or less, False or 0; no result is NaN."""
+    holds = Holds()
+    generator = torch.Generator().manual_seed(11)
+    for dtype in [kind for kind in FLOATS if kind in accelerator.supported_dtypes()][
+        : None if shape == "heads" else 1
+    ]:
+        none = torch.empty(1, dtype=dtype, device=device)
+        rows = torch.randn(_BATCH, _TOKENS, 3 * _HEADS * _WIDTH, generator=generator)
+        rows[:, 1, : 2 * _HEADS * _WIDTH] *= (
+            100.0  # a query and a key whose scores are beyond masks of -10000
+        )
+        rows = rows.to(dtype)
+        for name, mask in _masks(_SHAPES[shape](_TOKENS), dtype):
+            wanted = _attended(rows, mask, causal)
+            found = typed(op, "softmax_context", dtype)(
+                rows.to(device), mask.to(device), 0, False, False, _HEADS, _HEADS, 0.7, causal, False, 0, False,
+                0, 1, none, 10000.0, True,
+            )[0]  # fmt: skip
+            # Scores and their sum with a bias may be rounded to the type.
+            times = error(found, wanted, 40 * torch.finfo(dtype).eps)
+            holds[f"{dtype}, {name}: {times:.3g} times as far off as allowed"] = times <= 1
+    holds.expect(f"softmax_context with masks of {shape}", "add the mask, and hide keys exactly")

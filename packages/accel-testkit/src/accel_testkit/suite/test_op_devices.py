@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,56 +15,48 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_steps, test_op_calls
+from accel_testkit.suite import needs, op_steps
 from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.op_builders import normal
 from accel_testkit.suite.op_steps import STEPS
-from accel_testkit.suite.ops import normal
+from accel_testkit.suite.ops import SPECS, of_builder
+from accel_testkit.suite.ops.spec import error
 from accel_testkit.suite.test_asynchrony import Witness, late_copies
-from accel_testkit.suite.test_op_calls import copies
-from accel_testkit.suite.test_op_runtime import CALLS
+from accel_testkit.suite.test_ops import first_problem
 
 pytestmark = pytest.mark.tier("multi")
 
 _devices = pytest.mark.needs("indexed_devices")
 Tensors = list[torch.Tensor]
-Use = Callable[[Any, torch.device], Tensors]
 #: Rounding of kernels that choose their order of sums by the device.
 _TOLERANCE = 1e-5
 _HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
-_OF_THE_HOST = [name for name, step in STEPS.items() if not step.on_device]
 
 
-def _step(name: str) -> Use:
-    def use(op: Any, device: torch.device) -> Tensors:
-        lists = [[normal(33, seed=71).abs().to(device)] for _ in range(2 + STEPS[name].states)]
-        STEPS[name].call(op, lists, STEPS[name].values)
-        return [tensors[0] for tensors in lists[1:]]
-
-    return use
-
-
-def _functions(name: str) -> Use:
-    def use(op: Any, device: torch.device) -> Tensors:
-        results = [
-            call.results(getattr(op, call.function), copies(call.arguments(), device))
-            for call in test_op_calls.CALLS
-            if call.builder == name
-        ]
-        return [tensor for each in results for tensor in each.values()]
-
-    return use
+def _step_problem(name: str, op: Any, device: torch.device) -> str:
+    """Take a step of each variant on the same numbers; return what is wrong, or nothing."""
+    step = STEPS[name]
+    for variant, settings in step.variants.items():
+        values = {**step.values, **settings}
+        before = [normal(33, seed=71).abs() for _ in range(2 + step.states)]
+        lists = [[tensor.to(device, copy=True)] for tensor in before]
+        op_steps.create(op, name, op_steps.FIRST_ID, settings)
+        step.call(op, lists, values)
+        op_steps.destroy(op, name, op_steps.FIRST_ID)
+        wanted = step.wanted(values, *(tensor.double() for tensor in before))
+        apart = max(error(found[0], exact, 1e-5) for found, exact in zip(lists[1:], wanted, strict=False))
+        if apart > 1:
+            return f"{step.function} ({variant}) is {apart:.3g} times as far off as allowed"
+    return ""
 
 
-#: A use of each op that takes tensors of the device, by the class name of the builder.
-USES: dict[str, Use] = {
-    **CALLS,
-    **{name: _step(name) for name in ("FusedLionBuilder", "FusedLambBuilder")},
-    **{
-        name: _functions(name)
-        for name in ("RandomLTDBuilder", "SpatialInferenceBuilder", "PackbitsBuilder", "EvoformerAttnBuilder")
-    },
-}
-_OPS = needs.ops(USES)
+def problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:
+    """Call each function of an op, in float32 if no types are given; return what is wrong, or nothing."""
+    return _step_problem(name, op, device) if name in STEPS else first_problem(name, op, device, *types)
+
+
+_OF_THE_DEVICE = [name for name, step in STEPS.items() if step.on_device]
+_OPS = needs.ops([*dict.fromkeys(spec.builder for spec in SPECS), *_OF_THE_DEVICE])
 
 
 def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
@@ -85,15 +77,10 @@ def _alike(found: Tensors, wanted: Tensors) -> bool:
 def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An op gives the same numbers on each device, whichever is current, and its results are on that device."""
     op, holds = _loaded(accelerator, name), Holds()
-    wanted = USES[name](op, accelerator.device(0))
-    for current, index in ((second, second), (0, second), (second, 0)):
+    for current, index in ((0, 0), (second, second), (0, second), (second, 0)):
         accelerator.set_device(current)
-        place = torch.empty(1, device=accelerator.device(index)).device
-        found = USES[name](op, accelerator.device(index))
-        accelerator.synchronize(index)
-        case = f"device {current} current, tensors on {index}"
-        holds.equal(f"{case}: places of results", {str(tensor.device) for tensor in found}, {str(place)})
-        holds[f"{case}: the numbers of device 0"] = _alike(found, wanted)
+        found = problem(name, op, torch.device(accelerator.device(index)))
+        holds[f"device {current} current, tensors on {index}: {found}"] = not found
     holds.expect(name, "take device and buffers from the tensors, and choose that device around a kernel")
 
 
@@ -109,7 +96,7 @@ def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second:
             before = _state(accelerator, second)
             op = _loaded(accelerator, name)
             loaded = _state(accelerator, second)
-            USES[name](op, accelerator.device(index))
+            problem(name, op, torch.device(accelerator.device(index)))
             called = _state(accelerator, second)
         for what, after in (("load()", loaded), ("the call", called)):
             case = f"device and streams after {what}, with device {current} current, tensors on {index}"
@@ -175,26 +162,23 @@ def _settings(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
     }
 
 
-def _use(op: Any, name: str, accelerator: DeepSpeedAccelerator) -> None:
-    if name in USES:
-        USES[name](op, torch.device(accelerator.device_name(accelerator.current_device())))
-        return
-    step = STEPS[name]
-    op_steps.create(op, name, op_steps.FIRST_ID, step.first)
-    step.call(op, [[torch.ones(33, device=_HOST)] for _ in range(2 + step.states)], step.values)
-    op_steps.destroy(op, name, op_steps.FIRST_ID)
-
-
 @pytest.mark.tier("device")
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("name", needs.ops([*USES, *_OF_THE_HOST]))
+@pytest.mark.parametrize("name", needs.ops([*dict.fromkeys(spec.builder for spec in SPECS), *STEPS]))
 def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Threads, default type, gradient mode, random states and the like are after an op's use what they were before."""
+    for spec in of_builder(name):
+        spec.first(torch.float32)  # the reference may import what adds filters of warnings
     holds, before = Holds(), _settings(accelerator)
     op = _loaded(accelerator, name)
     for when in ("load()", "the first call", "the second call"):
         if when != "load()":
-            _use(op, name, accelerator)
+            on_device = name not in STEPS or STEPS[name].on_device
+            problem(
+                name,
+                op,
+                torch.device(accelerator.device(accelerator.current_device()) if on_device else _HOST),
+            )
         after = _settings(accelerator)
         for what, setting in before.items():
             holds.equal(f"{what} after {when}", after[what], setting)

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.ops import normal
-from accel_testkit.suite.test_op_calls import strided
+from accel_testkit.suite.op_builders import normal
+from accel_testkit.suite.test_ops import strided
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 

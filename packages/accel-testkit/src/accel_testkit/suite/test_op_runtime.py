@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,11 +23,11 @@ from accel_ops import routes
 from accel_ops.reference import Attention
 from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import Holds, expect_equal
-from accel_testkit.suite.inference_functions import typed
 from accel_testkit.suite.op_steps import STEPS
-from accel_testkit.suite.ops import normal
+from accel_testkit.suite.ops import of_builder
+from accel_testkit.suite.ops.spec import Numbers
 from accel_testkit.suite.test_op_attention import CachedAttention
-from accel_testkit.suite.test_op_inference import _GATES, CASES, Numbers
+from accel_testkit.suite.test_op_devices import problem
 
 pytestmark = pytest.mark.tier("device")
 
@@ -110,99 +111,40 @@ def hidden(names: set[str]) -> Iterator[None]:
         yield
 
 
-# ------------------------------------------------------------------------------- calls of the ops
+#: Ops that a runtime may have operators for.
+_NAMES = (
+    "FusedAdamBuilder",
+    "InferenceBuilder",
+    "InferenceCoreBuilder",
+    "QuantizerBuilder",
+    "FPQuantizerBuilder",
+)
 
 
-def _rows(*shape: int) -> torch.Tensor:
-    return normal(*shape, seed=43) * torch.logspace(-2, 2, shape[0]).view(-1, *[1] * (len(shape) - 1))
-
-
-def _adam(op: Any, device: torch.device) -> list[torch.Tensor]:
-    lists = [[_rows(4, 33).abs().to(device)] for _ in range(4)]
-    flag = torch.zeros(1, dtype=torch.int32, device=device)
-    for step, decoupled in ((1, 1), (2, 0)):
-        op.multi_tensor_adam(2048, flag, lists, 0.05, 0.9, 0.99, 1e-3, step, decoupled, 1, 0.1)
-    return [tensors[0] for tensors in lists[1:]]
-
-
-def _transformer(op: Any, device: torch.device) -> list[torch.Tensor]:
-    x, gamma = _rows(3, 2, 16).to(device), _rows(16).to(device)
-    workspace = torch.empty(1, device=device)
-    weights = _rows(16, 24).to(device)
-    found = typed(op, "rms_qkv_gemm", torch.float32)(x, weights, workspace, gamma, 1e-3, False, False)
-    return [op.rms_norm(x, gamma, 1e-3), *op.pre_rms_norm(x, x, gamma, 1e-3), *found]
-
-
-def _core(op: Any, device: torch.device) -> list[torch.Tensor]:
-    x, gamma = _rows(6, 64).to(device), _rows(64).to(device)
-    # Of no numbers yet: new memory may hold the right ones of the same call elsewhere.
-    normed, gated = torch.full_like(x, torch.nan), torch.full((6, 32), torch.nan, device=device)
-    op.rms_norm(normed, x, gamma, 1e-3)
-    op.gated_activation(gated, x, None, 5)
-    return [normed, gated]
-
-
-def _quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
-    rows = _rows(8, 64).half().to(device)
-    data, steps = op.quantize(rows, 8, 8, op.Symmetric)
-    return [op.dequantize_fp32(data, steps, 8, 8, op.Symmetric)]
-
-
-def _fp_quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
-    rows = _rows(8, 64).to(device)
-    data = torch.ones(8, 68, dtype=torch.uint8, device=device)
-    data = op.quantize(data, rows, 64, 0, 8, 3)
-    back = torch.full_like(rows, torch.nan)
-    op.dequantize(back, data, 64, 3, 4)
-    codes = torch.arange(256, dtype=torch.uint8).view(4, 64)
-    steps = torch.tensor([[1.0], [0.5], [3e-3], [70.0]]).view(torch.uint8)
-    read = torch.full((4, 64), torch.nan, device=device)
-    op.dequantize(read, torch.cat([codes, steps], 1).to(device), 64, 3, 4)
-    return [back, read]
-
-
-#: Calls of an op's functions that a runtime may have operators for, by the class name of the builder.
-CALLS: dict[str, Callable[[Any, torch.device], list[torch.Tensor]]] = {
-    "FusedAdamBuilder": _adam,
-    "InferenceBuilder": _transformer,
-    "InferenceCoreBuilder": _core,
-    "QuantizerBuilder": _quantizer,
-    "FPQuantizerBuilder": _fp_quantizer,
-}
-#: How far two ways to compute an op's tensors may be apart: quantized by one number of the type of few bits.
-_PRECISION = {"QuantizerBuilder": (1 / 127,), "FPQuantizerBuilder": (1 / 14, 1e-5)}
-
-
-def apart(name: str, found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
-    """Return the largest difference, as a part of what is allowed in its row; nan where one is no number."""
-    parts = []
-    allowed = _PRECISION.get(name, (1e-4,) * len(wanted))
-    for mine, theirs, most in zip(found, wanted, allowed, strict=True):
-        one, other = (tensor.cpu().double().view(-1, tensor.shape[-1]) for tensor in (mine, theirs))
-        largest = other.abs().amax(1).clamp_min(1e-30)
-        parts.append(((one - other).abs().amax(1) / largest).max() / most)
-    return float(torch.stack(parts).max())
+def _half(accelerator: DeepSpeedAccelerator) -> torch.dtype:
+    return torch.float16 if torch.float16 in accelerator.supported_dtypes() else torch.bfloat16
 
 
 _PROMISED = re.compile(r"\bworks? when first loaded\b")
-_OPS = needs.ops(CALLS)
+_OPS = needs.ops(_NAMES)
 
 
 @pytest.mark.parametrize("name", _OPS)
 def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Without the operators that it calls, an op says so, and computes the same or is incompatible."""
-    builder, device = accelerator.create_op_builder(name), accelerator.device()
+    builder, device = accelerator.create_op_builder(name), torch.device(accelerator.device())
+    types = torch.float32, _half(accelerator)
     with reloaded_ops(), Called() as called:
-        wanted = CALLS[name](builder.load(), device)
+        problem(name, builder.load(), device, *types)
     if not called.names:
         pytest.skip("the op calls no operator of the runtime")
     builder, found = accelerator.create_op_builder(name), ""
     with hidden(called.names), reloaded_ops(), Called() as still:
         compatible, before = builder.is_compatible(), getattr(builder, "reason", "plain torch")
         try:
-            difference = apart(name, CALLS[name](builder.load(), device), wanted)
+            found = problem(name, builder.load(), device, *types)
         except Exception as error:
-            difference, found = float("inf"), f"{type(error).__name__}: {error}"
+            found = f"{type(error).__name__}: {error}"
         reasons = before, getattr(builder, "reason", "plain torch")
     # What computes it now: plain torch, or another operator of the runtime.
     instead = [f"torch.ops.{op}" for op in still.names] or ["plain torch"]
@@ -211,7 +153,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
     lacks = all(f"no torch.ops.{op}" in reason for op in called.names for reason in reasons if op in reason)
     holds = Holds()
     if compatible:
-        holds[f"the same numbers: {found or difference}"] = difference <= 1
+        holds[f"the right numbers: {found}"] = not found
         holds["none of them is called"] = not still.names & called.names
         holds[f"{reasons} name {' or '.join(instead)}"] = reported
         holds[f"{reasons} name them as what there is not, if at all"] = lacks or not named
@@ -224,7 +166,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
 @pytest.mark.parametrize("name", _OPS)
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """What `load` tries on the device is used if it works, and otherwise the reason says why it is not."""
-    builder, device = accelerator.create_op_builder(name), accelerator.device()
+    builder = accelerator.create_op_builder(name)
     reason = str(getattr(builder, "reason", ""))
     stated: tuple[Implementation, ...] = getattr(builder, "implementations", tuple)()
     promised = Implementation.VENDOR_OP in stated and _PROMISED.search(reason)
@@ -232,7 +174,7 @@ def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: st
         op = builder.load()
     holds = Holds({f"load() tries what {reason!r} promises": tried.names or not promised})
     with Called() as used:
-        CALLS[name](op, device)
+        _exercise(accelerator, name, op, _half(accelerator))
     idle, reason = sorted(tried.names - used.names), str(getattr(builder, "reason", ""))
     # The operators of a simulated device work; a real one's may be wrong.
     reported = not results.simulated() and (idle or [""])[0] in reason
@@ -289,22 +231,21 @@ _SPOILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", _OPS)
 def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, name: str, how: str) -> None:
     """If an operator that `load` tries is wrong or fails, the op computes without it, and the reason names it."""
-    builder, device = accelerator.create_op_builder(name), accelerator.device()
+    builder, device = accelerator.create_op_builder(name), torch.device(accelerator.device())
+    types = torch.float32, _half(accelerator)
     with reloaded_ops(), Called() as called:
-        op = builder.load()
+        builder.load()
     if not called.names:
         pytest.skip("load() tries no operator of the runtime")
-    wanted = CALLS[name](op, device)
     builder = accelerator.create_op_builder(name)
-    found: Any = ""
     # An optimizer's step is tried on a single number, which is the largest one.
     with reloaded_ops(), Called(_SPOILED[how], how != "small", called.names):
         try:
-            found = apart(name, CALLS[name](builder.load(), device), wanted)
+            found = problem(name, builder.load(), device, *types)
         except Exception as error:
             found = f"{type(error).__name__}: {error}"
     reason = str(getattr(builder, "reason", ""))
-    holds = Holds({f"the right numbers without it: {found}": isinstance(found, float) and found <= 1})
+    holds = Holds({f"the right numbers without it: {found}": not found})
     named = any(op.partition(".")[2] in reason for op in called.names)
     holds[f"the reason names the operator: {reason!r}"] = named
     do = "let load() try the operator on numbers of all sizes and what is no number"
@@ -365,9 +306,8 @@ def test_named_ops_of_the_runtime_compute(
         monkeypatch.setattr(place, short, _Counted(getattr(place, short), op, called))
     loaded = builder.load()
     named = set(_OP.findall(str(builder.reason)))
-    dtype = torch.float16 if torch.float16 in accelerator.supported_dtypes() else torch.bfloat16
     called.clear()
-    _exercise(accelerator, name, loaded, dtype)
+    _exercise(accelerator, name, loaded, _half(accelerator))
     do = "load the runtime's op where has_op() finds it"
     idle = sorted(named - called)
     expect_equal(f"which ops of the runtime {name} names and does not call", idle, [], do)
@@ -391,22 +331,13 @@ class _Counted:
 
 def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torch.dtype) -> None:
     device = torch.device(accelerator.device())
-    for builder, calls in CASES.values():
-        if builder == name:
-            calls(op, Numbers(device, dtype))
+    for spec in of_builder(name):
+        for sample in itertools.islice(spec.samples(Numbers(dtype)), 12 if dtype in spec.types else 0):
+            spec.call(op, dtype, sample.placed(device, dtype))
     if name == "InferenceBuilder":
         engine = CachedAttention(accelerator, Attention(rotary=8), dtype)
         engine.op = op
         engine.error(0, 3, prompt=True)
-    elif name == "InferenceCoreBuilder":
-        # Rows of 64: a runtime's op may take multiples of 16 only.
-        out, x = (torch.ones(4, width, device=device, dtype=dtype) for width in (32, 64))
-        for kind in _GATES:
-            op.gated_activation(out, x, None, kind)
-    elif name == "QuantizerBuilder":
-        rows = torch.ones(4, 64, device=device, dtype=dtype)
-        for kind in (op.Symmetric, op.Asymmetric):
-            op.quantize(rows, 4, 8, kind)
     elif name in STEPS:
         step = STEPS[name]
         for settings in step.variants.values():

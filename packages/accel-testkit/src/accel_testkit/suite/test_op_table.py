@@ -20,11 +20,11 @@ from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Traits
-from accel_testkit.suite import needs, ops
+from accel_testkit.suite import needs, op_builders
 from accel_testkit.suite.expect import Holds, expect, expect_raises, outcome
-from accel_testkit.suite.inference_functions import CORE, TRANSFORMER
 from accel_testkit.suite.op_steps import STEPS
-from accel_testkit.suite.test_op_calls import CALLS
+from accel_testkit.suite.ops import SPECS
+from accel_testkit.suite.ops.inference import CORE, TRANSFORMER
 
 pytestmark = pytest.mark.tier("host")
 
@@ -45,8 +45,8 @@ def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) 
     """`op_builder_dir()` names a package whose files can all be imported, with a class for each op that is served."""
 
     def problem(name: str) -> str:
-        found = ops.found_by_upstream(accelerator)
-        missing = [op for op in ops.served(accelerator) if op not in found]
+        found = op_builders.found_by_upstream(accelerator)
+        missing = [op for op in op_builders.served(accelerator) if op not in found]
         return f"lacks {', '.join(missing)}" if missing else ""
 
     _expect_none(
@@ -74,15 +74,15 @@ def _in_table(accelerator: DeepSpeedAccelerator) -> list[str]:
     found = []
     for name in UPSTREAM:
         with contextlib.suppress(Exception):
-            found += [] if ops.is_missing(accelerator.create_op_builder(name)) else [name]
+            found += [] if op_builders.is_missing(accelerator.create_op_builder(name)) else [name]
     return found
 
 
 def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
     """An op that nobody has gets a builder that is not compatible and whose `load` raises with the op's name."""
     builder, holds = accelerator.create_op_builder(_NO_OP), Holds()
-    missing = builder is not None and ops.is_missing(builder)
-    holds[f"{builder!r} has the NAME {ops.NOT_IMPLEMENTED!r}"] = missing
+    missing = builder is not None and op_builders.is_missing(builder)
+    holds[f"{builder!r} has the NAME {op_builders.NOT_IMPLEMENTED!r}"] = missing
     holds.equal("is_compatible()", outcome(lambda: builder.is_compatible()), False)
     holds.expect("the builder of an unknown op", "return accel_core.NotImplementedBuilder")
     error = expect_raises(
@@ -104,7 +104,7 @@ def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Tra
 
     def problem(name: str) -> str:
         builder = accelerator.create_op_builder(name)
-        if not ops.is_missing(builder):
+        if not op_builders.is_missing(builder):
             return ""
         if name not in traits:
             return "no trait"
@@ -154,8 +154,8 @@ def test_asking_for_compatibility_is_harmless(
 
 def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> None:
     """Every builder that DeepSpeed finds exists, has a distinct name and a build variable, and gives reasons."""
-    builders = dict.fromkeys(ops.found_by_upstream(accelerator)) | ops.served(accelerator)
-    names = [builder.name for builder in ops.served(accelerator).values()]
+    builders = dict.fromkeys(op_builders.found_by_upstream(accelerator)) | op_builders.served(accelerator)
+    names = [builder.name for builder in op_builders.served(accelerator).values()]
 
     def problem(name: str) -> str:
         builder = builders[name] or accelerator.create_op_builder(name)
@@ -177,8 +177,8 @@ def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> No
 
 def _functions() -> dict[str, tuple[str, ...]]:
     found = {name: [step.function] for name, step in STEPS.items()}
-    for call in CALLS:
-        found.setdefault(call.builder, []).append(call.function)
+    for spec in SPECS:
+        found.setdefault(spec.builder, []).append(spec.function + "_fp32" * spec.typed)
     return {name: tuple(functions) for name, functions in found.items()}
 
 
@@ -225,7 +225,7 @@ def _has(op: Any, name: str) -> bool:
 def test_unknown_functions_are_missing(accelerator: DeepSpeedAccelerator) -> None:
     """A function that no op has is an AttributeError, also with a float type's ending: DeepSpeed then uses its own."""
     holds = Holds()
-    for name, builder in ops.served(accelerator).items():
+    for name, builder in op_builders.served(accelerator).items():
         op = builder.load() if builder.is_compatible() else None
         for function in ("no_such_function", "no_such_function_fp16", "_no_such_function"):
             try:
@@ -280,7 +280,7 @@ def test_names_are_upstream_s(accelerator: DeepSpeedAccelerator) -> None:
     holds = Holds()
     for name, stock in {**_FORMER, **_stock_builders()}.items():
         builder = accelerator.create_op_builder(name)
-        if not ops.is_missing(builder):
+        if not op_builders.is_missing(builder):
             found = [getattr(builder, key, "") for key in ("NAME", "BUILD_VAR", "name")]
             own, variable = (getattr(stock, key, "") for key in ("NAME", "BUILD_VAR"))
             holds.equal(f"names of {name}", found, [own, variable, own])

@@ -20,7 +20,7 @@ from accel_core import cascade
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection.candidates import discover
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
-from accel_testkit.suite import ops
+from accel_testkit.suite import op_builders
 from accel_testkit.suite.expect import Holds, expect, expect_equal
 from accel_testkit.suite.launch import fresh_processes
 from accel_testkit.suite.target import VARIABLE, Target, records, variables
@@ -184,7 +184,7 @@ def test_sources_are_installed(accelerator: DeepSpeedAccelerator, target: Target
         target.folder,
         *([Path(spec.origin).parent / "ops"] if spec is not None and spec.origin is not None else []),
     ]
-    for name, builder in ops.served(accelerator).items():
+    for name, builder in op_builders.served(accelerator).items():
         for source in builder.sources():
             holds[f"{name}: {source}"] = any((root / source).is_file() for root in roots)
     holds.expect("a source of an op", "add it to the wheel, and name it relative to the package")

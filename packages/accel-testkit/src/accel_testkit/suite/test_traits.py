@@ -12,7 +12,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Traits
-from accel_testkit.suite import ops, results
+from accel_testkit.suite import op_builders, results
 from accel_testkit.suite.expect import Holds, expect
 
 pytestmark = pytest.mark.tier("device")
@@ -204,10 +204,12 @@ def test_traits_name_features_and_ops(
     """
     declared = {name: f"{trait.support.value}: {trait.reason}" for name, trait in traits.items()}
     request.node.user_properties.append((results.TRAITS, declared))
-    builders = {*UPSTREAM, *ONE_DEVICE, *ops.found_by_upstream(accelerator)}
+    builders = {*UPSTREAM, *ONE_DEVICE, *op_builders.found_by_upstream(accelerator)}
     known = {feature.value for feature in Feature} | builders
     holds = Holds({f"{key} is a Feature or an op builder": str(key) in known for key in traits})
     for name in builders & traits.keys():
         builder = accelerator.create_op_builder(name)
-        holds[f"the op of {name} is missing"] = ops.is_missing(builder) and not builder.is_compatible()
+        holds[f"the op of {name} is missing"] = (
+            op_builders.is_missing(builder) and not builder.is_compatible()
+        )
     holds.expect("a trait", "correct the keys in traits.py; drop the trait of an op once it is in the table")

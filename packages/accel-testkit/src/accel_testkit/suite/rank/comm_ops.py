@@ -10,14 +10,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accel_testkit.suite import ops
+from accel_testkit.suite import op_builders
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     """Make groups of all ranks and of each rank alone, and reduce in them, from [1, 2] and [10, 20]."""
     answer["shared memory"] = _through_shared_memory(accelerator)
     builder = accelerator.create_op_builder("CCLCommBuilder")
-    if ops.is_missing(builder):
+    if op_builders.is_missing(builder):
         return
     op = builder.load()
     size, rank = dist.get_world_size(), dist.get_rank()
@@ -55,7 +55,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
 def _through_shared_memory(accelerator: Any) -> dict[str, Any]:
     """What `deepspeed_shm_comm` leaves; nothing without the op."""
     builder = accelerator.create_op_builder("ShareMemCommBuilder")
-    if ops.is_missing(builder) or not builder.is_compatible():
+    if op_builders.is_missing(builder) or not builder.is_compatible():
         return {}
     op, rank = builder.load(), dist.get_rank()
     op.initialize(dist.get_world_size(), rank)

@@ -77,12 +77,6 @@ class Variant:
         """The files of the suite that have its checks, such as `device`; empty for all."""
         return {check.partition(".")[0] for check in self.fails if check != EVERYTHING}
 
-    @property
-    def functions(self) -> list[str]:
-        """The names of its checks, such as `test_device_is_available`; empty for all."""
-        checks = {check.partition("[")[0] for check in self.fails} if EVERYTHING not in self.fails else set()
-        return sorted(f"test_{check.partition('.')[2]}" for check in checks)
-
     def unnoticed(self, failed: set[str]) -> set[str]:
         """Return those of its checks that are not among the failed ones."""
         return set(self.fails) - failed - {check.partition("[")[0] for check in failed}

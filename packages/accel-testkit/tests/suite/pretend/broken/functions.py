@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of ops: inference, quantizers, ops in plain torch. Truncation, forgotten biases, strides, refusals."""
 
+import time
+
 import torch
 
 from accel_core.errors import InvalidOpArgument
@@ -37,33 +39,43 @@ functions(
      "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
          rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
     ("MasksAreInverted", "InferenceBuilder",
-     "op_attention.masks_of_every_form_hide_alike op_extremes.masks_of_every_kind_are_applied",
+     "op_attention.masks_of_every_kind_are_applied",
      "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
          rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
     ("PreNormIsForgotten", "InferenceCoreBuilder",
-     " ".join(f"op_inference.functions_are_right[norms of the core-{t}]" for t in ("fp32", "fp16", "bf16"))
-     + " op_inference.residuals_may_be_written_over",
+     " ".join(f"ops.samples_are_right[InferenceCoreBuilder-pre_layer_norm-{t}]" for t in ("fp32", "fp16", "bf16")),
      "pre_layer_norm", lambda op, *tensors: None),
-    ("SumsAreOfHalf", "InferenceCoreBuilder", "op_extremes.extreme_rows_are_normed[a large constant]",
+    ("SumsAreOfHalf", "InferenceCoreBuilder", "ops.samples_are_right[InferenceCoreBuilder-post_layer_norm-fp16]",
      "post_layer_norm", lambda op, out, x, y, *rest: op.layer_norm(out, x + y, *rest)),
-    ("ActivationHidesNaN", "InferenceCoreBuilder", "op_extremes.extreme_numbers_are_activated",
+    ("ActivationHidesNaN", "InferenceCoreBuilder", "ops.samples_are_right[InferenceCoreBuilder-bias_activation-fp32]",
      "bias_activation", lambda op, x, *rest: (op.bias_activation(x, *rest), x.nan_to_num_(0.0))),
 )  # fmt: skip
 
 
-@replaces("InferenceBuilder", "rms_norm", "op_inference.large_activations_are_normed")
+@replaces("InferenceBuilder", "rms_norm", "ops.samples_are_right[InferenceBuilder-rms_norm-fp16]")
 def NormsAreOfHalves(op, x, gamma, eps):
     op.rms_norm(x, gamma, eps)
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
 
 
-@replaces("InferenceCoreBuilder", "post_layer_norm", "op_inference.norms_may_be_written_over_their_inputs")
+@replaces("InferenceBuilder", "rms_norm", "ops.calls_from_several_threads_are_right[InferenceBuilder]")
+def InputIsKeptInTheOp(op, x, *rest):
+    op.kept = x
+    time.sleep(0.05)
+    return op.rms_norm(op.kept, *rest)
+
+
+@replaces(
+    "InferenceCoreBuilder",
+    "post_layer_norm",
+    "ops.samples_are_right[InferenceCoreBuilder-post_layer_norm-bf16]",
+)
 def InputIsOverwritten(op, out, x, y, *rest):
     out.copy_(x)
     op.post_layer_norm(out, out.clone(), y, *rest)
 
 
-@replaces("InferenceCoreBuilder", "layer_norm", "op_inference.large_means_are_taken_off")
+@replaces("InferenceCoreBuilder", "layer_norm", "ops.samples_are_right[InferenceCoreBuilder-layer_norm-fp32]")
 def VarianceInOnePass(op, out, x, gamma, beta, eps):
     wide = x.float()
     mean = wide.mean(-1, keepdim=True)
@@ -73,7 +85,7 @@ def VarianceInOnePass(op, out, x, gamma, beta, eps):
 
 @replaces(
     "InferenceCoreBuilder", "gated_activation",
-    *(f"op_inference.activations_round_once[{t}]" for t in ("fp16", "bf16")),
+    *(f"ops.samples_are_right[InferenceCoreBuilder-gated_activation-{t}]" for t in ("fp16", "bf16")),
 )  # fmt: skip
 def GateIsRounded(op, out, x, bias, kind):
     x = x if bias is None else x + bias
@@ -141,43 +153,39 @@ for _name, _load, _check in (
 
 _QUANTIZER = "QuantizerBuilder"
 _CHECKS = "op_quantizer"
-_BAD = f"op_calls.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
+_SAMPLES = "ops.samples_are_right[QuantizerBuilder"
+_BAD = f"ops.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
 
 functions(
     ("QuantizerHidesOverflow", _QUANTIZER,
-     f"op_quantizer.overflow_stays_visible {_CHECKS}.sums_pass_overflows_on "
-     "op_extremes.extreme_groups_are_quantized",
+     f"{_SAMPLES}-quantize-fp32]",
      "quantize", lambda op, values, *rest: op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *rest)),
-    ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_CHECKS}.numbers_of_bfloat16_keep_their_range",
+    ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_SAMPLES}-quantize-bf16]",
      "quantize", lambda op, values, *rest: op.quantize(
          values.half() if values.dtype == torch.bfloat16 else values, *rest)),
-    ("HalvesSaturate", _QUANTIZER, f"{_CHECKS}.numbers_beyond_half_are_infinite",
+    ("HalvesSaturate", _QUANTIZER, f"{_SAMPLES}-dequantize-fp32]",
      "dequantize", lambda op, *arguments: op.dequantize(*arguments).clamp(-65504, 65504)),
     ("StochasticIsNearest", _QUANTIZER, f"{_CHECKS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
      "ds_sr_quantize_fp16", lambda op, *arguments: op.ds_quantize_fp16(*arguments)),
     ("RoundingIgnoresTheSeed", _QUANTIZER, f"{_CHECKS}.stochastic_rounding_follows_the_device_s_seed",
      "ds_sr_quantize_fp32", lambda op, *arguments: (torch.seed(), op.ds_sr_quantize_fp32(*arguments))[1]),
-    ("ErrorsAreForgotten", _QUANTIZER, f"{_CHECKS}.errors_are_fed_back {_CHECKS}.errors_stay_finite",
+    ("ErrorsAreForgotten", _QUANTIZER, f"{_SAMPLES}-loco_swizzle_quant-fp32]",
      "loco_swizzle_quant",
      lambda op, values, error, *rest: op.loco_swizzle_quant(values, error.clone(), *rest)),
-    ("ResultsAreLikeTheirData", _QUANTIZER, f"{_CHECKS}.unsigned_integers_are_numbers[8]",
+    ("ResultsAreLikeTheirData", _QUANTIZER, f"{_SAMPLES}-dequantize_int8_to_half_experimental-fp32]",
      "dequantize_int8_to_half_experimental",
      lambda op, data, *rest: op.dequantize_int8_to_half_experimental(data, *rest).view(data.shape)),
 )  # fmt: skip
 
 
-@replaces(
-    _QUANTIZER, "swizzle_quant", "op_quantizer.groups_are_sent_to_their_devices", f"{_BAD}-swizzle_quant]"
-)
+@replaces(_QUANTIZER, "swizzle_quant", f"{_SAMPLES}-swizzle_quant-fp32]", f"{_BAD}-swizzle_quant]")
 def GroupsStayInOrder(op, values, groups, bits, kind, *order):
     data, steps = op.quantize(values, groups, bits, kind)
     return [data.view(-1), steps]
 
 
 @replaces(
-    _QUANTIZER, "quantize", "op_quantizer.integers_are_rounded_to_nearest",
-    f"{_CHECKS}.errors_are_fed_back",  # it takes its integers from `quantize`
-    "op_quantizer.groups_of_one_number_are_exact[Symmetric-8]",
+    _QUANTIZER, "quantize", f"{_SAMPLES}-quantize-fp32]",
 )  # fmt: skip
 def StepIsBetween(op, values, groups, bits, kind):
     right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
@@ -191,7 +199,7 @@ def StepIsBetween(op, values, groups, bits, kind):
 
 @replaces(
     _QUANTIZER, "ds_quantize_fp32",
-    *(f"{_CHECKS}.numbers_are_rounded_in_place[ds_quantize-{bits}]" for bits in (8, 4)),
+    f"{_SAMPLES}-ds_quantize-fp32]",
 )  # fmt: skip
 def RoundingInPlaceTruncates(op, values, groups, bits):
     before = values.clone()
@@ -203,7 +211,7 @@ def RoundingInPlaceTruncates(op, values, groups, bits):
 @replaces(
     _QUANTIZER,
     "dequantize_fp32",
-    "op_quantizer.numbers_come_back_within_a_step",
+    f"{_SAMPLES}-dequantize_fp32-fp32]",
     f"{_BAD}-dequantize_fp32]",
 )
 def RowsAreEven(op, data, *arguments):
@@ -233,7 +241,7 @@ def RefusalsAreVague(op, *arguments):
         ) from error
 
 
-@replaces(_QUANTIZER, "dequantize", "op_calls.inputs_stay_and_results_are_new[QuantizerBuilder]")
+@replaces(_QUANTIZER, "dequantize", "ops.results_are_new[QuantizerBuilder]")
 def ResultsAreReused(op, *arguments):
     result = op.dequantize(*arguments)
     op.buffers = getattr(op, "buffers", {})
@@ -241,8 +249,7 @@ def ResultsAreReused(op, *arguments):
 
 
 @replaces(
-    _QUANTIZER, "quantized_reduction", f"{_CHECKS}.sums_of_devices_are_of_float32",
-    f"{_CHECKS}.shapes_are_kept {_CHECKS}.sums_are_quantized_in_any_groups[8]",
+    _QUANTIZER, "quantized_reduction", f"{_SAMPLES}-quantized_reduction-fp32]",
 )  # fmt: skip
 def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
     op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
@@ -253,26 +260,24 @@ def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
 # --- the quantizer of floats: strides, halves that go up, types, sizes of groups
 
 _FP = "FPQuantizerBuilder"
-_SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
 
 functions(
     ("AllStepsAreRead", _FP, "op_fp_quantizer.steps_are_read_from_any_layout",
      "get_scales",
      lambda op, out, groups: (op.get_scales(out, groups), op.get_scales(out, out.shape[0]))[1]),
-    ("NothingIsRandom", _FP, "op_fp_quantizer.rounding_and_overflow",
+    ("NothingIsRandom", _FP, "op_fp_quantizer.random_rounding_has_no_bias",
      "quantize", lambda op, out, val, size, stochastic, *rest: op.quantize(out, val, size, 0, *rest)),
-    ("ExponentsAreTruncated", _FP, "op_fp_quantizer.numbers_come_back",
+    ("ExponentsAreTruncated", _FP, "ops.samples_are_right[FPQuantizerBuilder-quantize-fp32]",
      "quantize", lambda op, out, val, *rest: op.quantize(
          out, val - val.sign() * val.abs().amax() / 480 * 16, *rest)),
-    ("FirstPartsAreChosen", _FP, "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
+    ("FirstPartsAreChosen", _FP, "ops.samples_are_right[FPQuantizerBuilder-selective_dequantize-fp32]",
      "selective_dequantize", lambda op, val, data, indexes, *rest: op.selective_dequantize(
          val, data, torch.zeros_like(indexes), *rest)),
 )  # fmt: skip
 
 
 @replaces(
-    _FP, "quantize", "op_fp_quantizer.tiny_groups_keep_their_numbers",
-    "op_extremes.extreme_groups_are_quantized_as_floats[tiny]",
+    _FP, "quantize", "ops.samples_are_right[FPQuantizerBuilder-quantize-fp32]",
 )  # fmt: skip
 def TinyGroupsAreZero(op, data, values, size, *rest):
     if size < 1 or values.numel() % size or not values.is_floating_point():
@@ -283,15 +288,15 @@ def TinyGroupsAreZero(op, data, values, size, *rest):
 
 
 @replaces(
-    _FP, "quantize", "op_fp_quantizer.codes_are_the_format_s_numbers op_fp_quantizer.shapes_and_types_are_taken",
-    "op_calls.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
+    _FP, "quantize", "op_fp_quantizer.codes_are_the_format_s_numbers",
+    "ops.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
 )  # fmt: skip
 def HalvesGoUp(op, out, val, *rest):
     largest = val.abs().amax() if val.numel() else 0.0
     return op.quantize(out, torch.where(val.abs() < largest, val * (1 + 2**-22), val), *rest)
 
 
-@replaces(_FP, "quantize", f"{_SMALLEST}[8-3] {_SMALLEST}[8-2]")
+@replaces(_FP, "quantize", "ops.samples_are_right[FPQuantizerBuilder-quantize-fp32]")
 def GroupsAreOfSeveral(op, out, val, size, *rest):
     if size == 1:
         raise ValueError("a group of one number")
@@ -301,44 +306,50 @@ def GroupsAreOfSeveral(op, out, val, size, *rest):
 # --- other ops in plain torch: a forgotten scale, another order, bits the other way, data as they lie
 
 
-@replaces("EvoformerAttnBuilder", "attention", "op_evoformer.large_problems_are_their_rows")
+@replaces("EvoformerAttnBuilder", "attention", "ops.samples_are_right[EvoformerAttnBuilder-attention-fp32]")
 def LastRowsAreForgotten(op, q, *rest):
     op.attention(q, *rest)
     if q.shape[-3] >= 1024:
         rest[4][:, 4:].zero_()
 
 
-@replaces("EvoformerAttnBuilder", "attention", "op_extremes.evoformer_masks_leave_means")
+@replaces("EvoformerAttnBuilder", "attention", "ops.samples_are_right[EvoformerAttnBuilder-attention-bf16]")
 def DivisorOfPaddingIsRounded(op, q, k, v, bias1, bias2, out, lse):
     op.attention(q, k, v, bias1, bias2, out, lse)
     if bias1.numel() and (bias1 < -1e8).all():
         out.mul_(q.shape[-3])
 
 
-@replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")
+@replaces(
+    "EvoformerAttnBuilder", "attention_bwd", "ops.samples_are_right[EvoformerAttnBuilder-attention_bwd-fp64]"
+)
 def GradientsAreNotScaled(op, *arguments):
     op.attention_bwd(*arguments)
     arguments[9].mul_(arguments[1].shape[-1] ** 0.5)
 
 
-@replaces("SpatialInferenceBuilder", "nhwc_bias_add_add", "op_plain.biases_are_those_of_channels")
+@replaces(
+    "SpatialInferenceBuilder",
+    "nhwc_bias_add_add",
+    "ops.samples_are_right[SpatialInferenceBuilder-nhwc_bias_add_add-bf16]",
+)
 def SumsAreRoundedTwice(op, x, bias, other):
     op.nhwc_bias_add_add(x, bias, other)
     return op.nhwc_bias_add(x, bias) + other
 
 
-@replaces("PackbitsBuilder", "packbits", "op_plain.signs_are_bits")
+@replaces("PackbitsBuilder", "packbits", "ops.samples_are_right[PackbitsBuilder-packbits-fp32]")
 def MinusZeroHasNoSign(op, tensor, *rest):
     op.packbits(tensor, *rest)
     return op.packbits(tensor + 0.0, *rest)
 
 
 functions(
-    ("FirstTokensAreKept", "RandomLTDBuilder", "op_plain.tokens_are_kept_and_put_back",
+    ("FirstTokensAreKept", "RandomLTDBuilder", "ops.samples_are_right[RandomLTDBuilder-token_gather-int64]",
      "token_gather", lambda op, rows, index, batch_first: op.token_gather(
          rows, torch.arange(index.shape[1]).to(index).expand_as(index), batch_first)),
     ("MasksAreReadAsTheyLie", "RandomLTDBuilder",
-     "op_calls.any_argument_may_have_strides[RandomLTDBuilder]",
+     "ops.any_argument_may_have_strides[RandomLTDBuilder]",
      "mask_gather_gpt", lambda op, mask, length: op.mask_gather_gpt(
          mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)),
 )  # fmt: skip

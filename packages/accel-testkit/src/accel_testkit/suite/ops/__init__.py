@@ -1,0 +1,16 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Specs of the functions of ops: what the checks of ops are made of."""
+
+from __future__ import annotations
+
+from accel_testkit.suite.ops import inference, plain, quantizers
+from accel_testkit.suite.ops.spec import OpSpec
+
+#: Every function that has samples, but for steps of optimizers (see op_steps).
+SPECS: tuple[OpSpec, ...] = (*inference.SPECS, *plain.SPECS, *quantizers.SPECS)
+
+
+def of_builder(name: str) -> list[OpSpec]:
+    """Return the specs of a builder."""
+    return [spec for spec in SPECS if spec.builder == name]

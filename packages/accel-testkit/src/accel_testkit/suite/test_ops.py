@@ -1,0 +1,301 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops, by their specs: right on every sample, only written where said, wrong arguments rejected, any stride read."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.errors import AccelError
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import needs
+from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.ops import SPECS, of_builder
+from accel_testkit.suite.ops.spec import (
+    FEWER,
+    FLOAT,
+    MORE,
+    NONE,
+    SHORTER,
+    TYPE,
+    Numbers,
+    OpSpec,
+    Sample,
+    Values,
+)
+
+pytestmark = pytest.mark.tier("device")
+
+_NAMES = {
+    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64", torch.int64: "int64",
+}  # fmt: skip
+#: A check of each builder, not of each function: some load for long.
+_BUILDERS = needs.ops(dict.fromkeys(spec.builder for spec in SPECS))
+
+
+def _kept(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+    """Return whether a tensor has the same bits; NaN is equal to NaN."""
+    if tensor.dtype != before.dtype or tensor.shape != before.shape:
+        return False
+    same = torch.equal(tensor, before)
+    return same or bool(((tensor == before) | (tensor.isnan() & before.isnan())).all())
+
+
+def problems(
+    spec: OpSpec, op: Any, sample: Sample, device: torch.device, dtype: torch.dtype
+) -> Iterator[str]:
+    """Call a sample; yield what is wrong."""
+    arguments = sample.placed(device, dtype)
+    before = {name: value.clone() for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    for value in arguments.values() if spec.detached else ():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value.requires_grad_()
+    try:
+        found = spec.call(op, dtype, arguments)
+    except Exception as raised:
+        yield f"{type(raised).__name__}: {raised}"
+        return
+    for what, times in sample.errors(found, dtype).items():
+        if not times <= 1:
+            yield f"{what}: {times:.3g} times as far off as allowed"
+    returned = found[len(spec.written) :] if not spec.in_place else []
+    first = arguments.get(spec.strides)
+    for at, tensor in enumerate(returned):
+        if spec.detached and tensor.requires_grad:
+            yield f"result {at} has a history in autograd"
+        if first is not None and tensor.stride() != first.stride():
+            yield f"result {at} has strides {tensor.stride()}, expected those of {spec.strides}"
+        if first is None and not tensor.is_contiguous():
+            yield f"result {at} is not contiguous"
+    written = {*spec.written, *(sample.alias[name] for name in spec.written if name in sample.alias)}
+    for name, tensor in before.items():
+        if name not in written and not _kept(arguments[name], tensor):
+            yield f"{name} is overwritten"
+
+
+def first_problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:
+    """Call the first sample of each function that draws no numbers in each type; return what is wrong, or nothing."""
+    for spec, dtype in itertools.product(of_builder(name), types or (torch.float32,)):
+        sampled = dtype in spec.types and not spec.random
+        for problem in problems(spec, op, spec.first(dtype), device, dtype) if sampled else ():
+            return f"{spec.function} in {dtype}: {problem}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype"),
+    [
+        pytest.param(spec, dtype, id=f"{spec.name}-{_NAMES[dtype]}", marks=pytest.mark.needs(spec.builder))
+        for spec in SPECS
+        for dtype in spec.types
+    ],
+)
+def test_samples_are_right(
+    accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, spec: OpSpec, dtype: torch.dtype
+) -> None:
+    """A function gives what its definition gives in float64, on numbers of every size, shape and kind.
+
+    Nothing else is written; results have no history; leaves of autograd are taken.
+    """
+    if dtype.is_floating_point and dtype != torch.float32:
+        needs.types(accelerator, dtype)
+    holds = Holds()
+    for number, sample in enumerate(spec.samples(Numbers(dtype))):
+        for problem in problems(spec, op, sample, device, dtype):
+            holds[f"sample {number} ({sample.what}): {problem}"] = False
+        holds[f"sample {number}"] = True
+    do = f"compare {spec.function} of {spec.builder} with accel_ops.reference; compute in float32 and round once"
+    holds.expect(f"{spec.name} in {_NAMES[dtype]}", do)
+
+
+# ------------------------------------------------------------------------------ wrong arguments
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spec, id=f"{spec.builder}-{spec.function}", marks=pytest.mark.needs(spec.builder))
+        for spec in SPECS
+        if spec.rejects
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(op: Any, device: torch.device, spec: OpSpec) -> None:
+    """Arguments, in turn or together, have another type, size, number or dimension: no result, no crash."""
+    arguments = spec.first(torch.float16).placed(device, torch.float16)
+    spec.of(op, torch.float16)(*copies(arguments).values())  # what is refused below is the change
+    holds = Holds()
+    for change, spoiled in _spoiled(spec, arguments, device):
+        problem = _trial(op, spec, change, spoiled)
+        holds[f"{spec.function}({change}) is refused as it should be: {problem}"] = not problem
+    do = "compare types and sizes first, and raise an error that begins with the function and names an argument"
+    holds.expect(f"{spec.builder} with arguments that do not fit", do)
+
+
+def copies(arguments: Mapping[str, Any], device: torch.device | None = None) -> Values:
+    """Return the arguments with a copy of each tensor, on the device or where it is."""
+    return {
+        name: value.clone().to(device or value.device) if isinstance(value, torch.Tensor) else value
+        for name, value in arguments.items()
+    }
+
+
+def _spoiled(spec: OpSpec, arguments: Values, device: torch.device) -> Iterator[tuple[str, Values]]:
+    """Yield what was changed, and the arguments."""
+    for name, value in arguments.items():
+        changes = _of_tensor(value) if isinstance(value, torch.Tensor) else spec.numbers.get(name, {})
+        for kind, changed in changes.items():
+            if (name, kind) not in spec.taken:
+                yield f"{name}, {kind}", {**copies(arguments), name: changed}
+    for what, together in spec.together.items():
+        yield what, {**copies(arguments), **copies(together, device)}
+    yield from _together(spec, arguments)
+
+
+def _together(spec: OpSpec, arguments: Values) -> Iterator[tuple[str, Values]]:
+    """Yield what is wrong although the tensors are alike: each is of integers, or has a dimension more."""
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    (first, one), *others = tensors.items()
+    if others and one.is_floating_point() and (first, TYPE) not in spec.taken:
+        changed = {
+            name: each.int() if each.is_floating_point() else each.clone() for name, each in tensors.items()
+        }
+        yield f"{first} and others, {TYPE}", {**arguments, **changed}
+    alike = [name for name, each in tensors.items() if each.shape == one.shape]
+    if len(alike) > 1 and (first, MORE) not in spec.taken:
+        changed = {
+            name: each.clone()[None] if name in alike else each.clone() for name, each in tensors.items()
+        }
+        yield f"{first} and others, {MORE}", {**arguments, **changed}
+
+
+def _of_tensor(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    other = torch.float32 if tensor.dtype in (torch.int32, torch.uint8) else torch.int32
+    shorter = tensor.narrow(-1, 0, tensor.shape[-1] - 1).clone()
+    changes = {FLOAT: tensor.to(torch.bfloat16)} if tensor.dtype == torch.float16 else {}
+    return changes | {
+        TYPE: tensor.to(other),
+        SHORTER: shorter,
+        FEWER: tensor[:-1].clone(),
+        MORE: tensor.clone().unsqueeze(0),
+        NONE: tensor.flatten()[0].clone(),
+    }
+
+
+def _trial(op: Any, spec: OpSpec, change: str, arguments: Values) -> str:
+    """Return what is wrong; empty if the call is refused as it should be."""
+    try:
+        spec.of(op, torch.float16)(*arguments.values())
+    except AccelError as error:
+        said, found = error.what, error.found
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        said = found = str(error)
+    else:
+        return "it is taken"
+    if not re.search(rf"\b{spec.said or spec.function}", said):
+        return f"the error does not say which function: {said}"
+    changed = change.partition(",")[0]
+    names = arguments if changed in arguments else spec.together.get(change, ())
+    asked = [changed] if changed in spec.named else list(names)
+    says = any(re.search(rf"\b{name}\b", found) for name in asked)
+    sized = spec.sizes and changed not in spec.named and re.search(r"\d|\bshape\b", found)
+    return f"the error does not name an argument: {found}" if asked and not says and not sized else ""
+
+
+# ------------------------------------------------------------- results that stay, strides, threads
+
+
+def _results(spec: OpSpec, op: Any, arguments: Values) -> list[torch.Tensor]:
+    return spec.call(op, torch.float32, arguments)
+
+
+def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Return whether two results are of one type and shape, and near; NaN is equal to NaN."""
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return False
+    if not found.is_floating_point():
+        return torch.equal(found.cpu(), wanted.cpu())
+    ours, theirs = (tensor.detach().cpu().float() for tensor in (found, wanted))
+    return torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+def _turned(arguments: Values) -> Values:
+    """Return other arguments of the same sizes."""
+    return {
+        name: value.flip(0 if value.shape[0] > 1 else -1) if isinstance(value, torch.Tensor) and value.dim() else value
+        for name, value in arguments.items()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_results_are_new(op: Any, device: torch.device, name: str) -> None:
+    """A second call, with other numbers, leaves the first one's results; the same arguments give the same results."""
+    holds = Holds()
+    for spec in of_builder(name):
+        first = spec.first(torch.float32).placed(device, torch.float32)
+        again, second = copies(first), _turned(first)
+        found = _results(spec, op, first)
+        kept = [tensor.clone() for tensor in found]
+        other = _results(spec, op, second)
+        for at, (one, tensor) in enumerate(zip(found, kept, strict=True)):
+            holds[f"result {at} of {spec.function} stays when it is called again"] = _kept(one, tensor)
+        changed = any(not _alike(*pair) for pair in zip(other, kept, strict=True))
+        # The indices are sorted already; all signs are turned at once.
+        holds[f"other arguments of {spec.function} give other results"] = (
+            changed or spec.function == "token_sort_"
+        )
+        same = all(_alike(*pair) for pair in zip(_results(spec, op, again), kept, strict=True))
+        holds[f"the same arguments of {spec.function} give the same results"] = same or spec.random
+    holds.expect(name, "write what is to be written, and compute at each call")
+
+
+def strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the same numbers in another order of memory, and with gaps between them."""
+    shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+    part = torch.full(shape, 3, dtype=tensor.dtype, device=tensor.device)[..., ::2].copy_(tensor)
+    return {"turned": tensor.transpose(0, -1).contiguous().transpose(0, -1), "with gaps": part}
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_any_argument_may_have_strides(op: Any, device: torch.device, name: str) -> None:
+    """Each tensor in turn, also one that is written, lies in another order or with gaps: read so, or refused."""
+    holds = Holds()
+    for spec in of_builder(name):
+        if spec.random:  # numbers are drawn in the order of memory
+            continue
+        arguments = spec.first(torch.float32).placed(device, torch.float32)
+        wanted = [each.clone() for each in _results(spec, op, copies(arguments))]
+        for argument, tensor in arguments.items():
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            for form, changed in strided(tensor).items():
+                try:
+                    found = _results(spec, op, {**copies(arguments), argument: changed})
+                except Exception:  # refused
+                    continue
+                alike = len(found) == len(wanted) and all(map(_alike, found, wanted))
+                holds[f"{argument} of {spec.function} {form}"] = alike
+    holds.expect(name, "read strides, or a contiguous copy; do not take data_ptr() of anything")
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_calls_from_several_threads_are_right(op: Any, device: torch.device, name: str) -> None:
+    """Threads that call the functions of one op at the same time, with other numbers, each get their own results."""
+
+    def call(number: int) -> str:
+        for spec in of_builder(name):
+            for sample in itertools.islice(spec.samples(Numbers(torch.float32)), number, number + 1):
+                for problem in problems(spec, op, sample, device, torch.float32):
+                    return f"{spec.function} in thread {number}: {problem}"
+        return ""
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(call, range(4)))
+    holds = Holds({f"no problem: {problem}": not problem for problem in found})
+    holds.expect(f"{name} in four threads", "keep no buffer between calls, or one for each thread")
