@@ -380,7 +380,8 @@ def wrong_numbers(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
 
 
 def no_source(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    monkeypatch.setattr(compiled_here, "_HEADERS", Path("nowhere"))
+    for place in ("_PACKAGED", "_HEADERS"):  # of a wheel, and of a checkout
+        monkeypatch.setattr(compiled_here, place, Path("nowhere"))
 
 
 def contracted(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
