@@ -25,7 +25,6 @@ from accel_ops.op_builder import (
     PinMemoryBuilder,
     UtilsBuilder,
 )
-from accel_testkit import adam_steps
 
 BUILDERS = [
     CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, PinMemoryBuilder, UtilsBuilder, FusedAdamBuilder
@@ -286,13 +285,6 @@ def step(lists: Any, mode: int = 1, function: Any = None, corrected: int = 1) ->
 def tensors(*kinds: torch.dtype) -> list[list[torch.Tensor]]:
     generator = torch.Generator().manual_seed(3)
     return [[torch.rand(4, 3, generator=generator).to(kind)] for kind in kinds]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("float64", [False, True], ids=["foreach", "float64"])
-def test_random_steps_are_within_two_eps(dtype: torch.dtype, float64: bool) -> None:
-    function = Builder().load().multi_tensor_adam
-    assert adam_steps.apart(function, HOST, dtype, cases=100, float64=float64) < 2
 
 
 def test_the_reason_is_what_load_found() -> None:

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import fused_optimizers, kernels, reference
+from accel_ops import kernels, reference
 from accel_ops.errors import InvalidTensors
 from accel_ops.kernels import copy_gradient
 from accel_ops.op_builder import (
     CPUAdagradBuilder,
     CPUAdamBuilder,
     CPULionBuilder,
-    FusedLionBuilder,
     optimizers,
 )
 
@@ -182,17 +181,6 @@ def test_absent_decay_ignores_infinite_parameters(kernel: str, decoupled: bool |
     assert params[0] == -math.inf
     for state in states:
         assert state[0] == state[1]
-
-
-@pytest.mark.usefixtures("with_and_without_library")
-def test_lion_leaves_a_parameter_without_gradient_and_fused_lion_grows_it_as_deepspeeds_kernel_does() -> None:
-    grads, momenta = torch.zeros(5), torch.zeros(5)
-    for host in (FusedLionBuilder().load(), fused_optimizers):
-        params = torch.ones(5)
-        kernels.lion([params], [grads], [momenta], lr=0.5, beta1=0.9, beta2=0.99)
-        assert params.tolist() == [1.0] * 5
-        host.multi_tensor_lion(512, torch.zeros(1), [[grads], [params], [momenta]], 0.5, 0.9, 0.99, 1, 0.0)
-        assert params.tolist() == [1.5] * 5
 
 
 # --- the same bits for any number of threads and any instruction set, and conversions that round as torch does
