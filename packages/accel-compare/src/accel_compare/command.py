@@ -260,7 +260,7 @@ def _run(command: list[str], options: RecorderOptions) -> int:
 
 
 def _write(folder: Path, command: list[str], options: RecorderOptions) -> None:
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "accel-testkit")}
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "accel-compare")}
     content = {"schema": record.SCHEMA, "command": command, "versions": versions, "options": to_data(options)}
     (folder / "record.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
