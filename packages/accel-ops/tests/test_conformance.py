@@ -43,11 +43,6 @@ def test_number_that_is_not_finite_stays_visible_in_its_row_alone() -> None:
     assert out[0, ::2].isfinite().all()
 
 
-@pytest.mark.parametrize("shape", [(0, 2, 5, 2, 4), (1, 2, 0, 2, 4), (1, 0, 5, 2, 4)], ids=str)
-def test_attention_of_nothing_is_nothing(shape: tuple[int, ...]) -> None:
-    assert attention(*[torch.empty(shape)] * 3).shape == shape
-
-
 def test_tokens_sums_and_numbers_of_nothing_are_nothing() -> None:
     op, none = plain.RandomLTDBuilder().load(), torch.empty(2, 0, dtype=torch.int32)
     assert op.token_gather(torch.ones(2, 3, 4), none, True).shape == (2, 0, 4)
@@ -156,12 +151,6 @@ def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups() ->
     found = TransformerFunctions().dequantize_fp16(weight, torch.tensor([[0.5], [2.0]]), 2)
     assert found.dtype == torch.float16
     assert found.tolist() == [[0.5, -1.0, 1.5], [8.0, 10.0, -256.0]]
-
-
-def test_linear_folds_leading_dimensions() -> None:
-    x, weights, output = torch.randn(5, 24), torch.randn(7, 24), torch.empty(5, 1, 7)
-    CoreFunctions().blas_linear(output, x, weights)
-    torch.testing.assert_close(output.squeeze(1), x @ weights.T)
 
 
 def test_a_function_that_is_missing_is_named_with_those_there_are() -> None:

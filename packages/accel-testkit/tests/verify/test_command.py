@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from accel_core.isolated import run_module
-from accel_testkit.verify.command import Estimate
 from accel_testkit.verify.report import Report, read
 from accel_testkit.verify.steps import STEPS
 
@@ -50,22 +49,6 @@ def test_machine_and_doctor_of_the_cpu(tmp_path: Path) -> None:
     assert "s3cret" not in (out / "report.json").read_text()
     assert (out / "report.txt").read_text() in done.stdout
     assert "Nothing failed" in (out / "report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("former", "passed", "part", "left"),
-    [
-        ((0, 0), 0, 0.0, 100 + 200),  # as expected
-        ((0, 0), 250, 0.0, 0 + 200 * 2.5),  # a slow machine, seen in the first step
-        ((50, 200), 0, 0.0, 400 + 800),  # seen in an earlier one
-        ((50, 200), 150, 0.25, 450 + 200 * 800 / 150),  # and the checks that are done
-        ((100, 10), 0, 0.0, 10 + 200 * 20 / 200),  # a fast one
-    ],
-)
-def test_estimate_follows_the_machine(former: Any, passed: float, part: float, left: float) -> None:
-    estimate = Estimate()
-    estimate.add(*former)
-    assert estimate.left(100, passed, part, 200) == pytest.approx(left)
 
 
 def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:

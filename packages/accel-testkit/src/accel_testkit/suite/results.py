@@ -72,7 +72,13 @@ def about(item: pytest.Item) -> tuple[str, int, int]:
 
 
 def subject(check: str, named: str, message: str) -> str:
-    """Return what a failed check is grouped by: what it names, else the first method in its message, else itself."""
+    """Return what a failed check is grouped by.
+
+    A function that the runtime lacks, else what the check names, else the first method in its message, else itself.
+    """
+    lacking = re.search(r"the accelerator needs (torch\.\w+\.\w+)", message)
+    if lacking:
+        return lacking[1]
     words = [word for word in re.findall(r"\w+", message.partition("\n")[0]) if word in _known()]
     return named or next(iter(words), check.partition("[")[0])
 

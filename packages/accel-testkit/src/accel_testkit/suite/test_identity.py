@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 import torch
 
+from accel_core.device import DeviceModule, TorchDeviceAccelerator
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.current import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
 from accel_testkit.suite import op_builders
-from accel_testkit.suite.expect import Holds, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, outcome
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
 
 _DERIVE = "derive from accel_core.TorchDeviceAccelerator, and call super().__init__()"
+#: Functions of the runtime -> the method that calls it, where it has another name.
+_CALLERS = {"default_generators": "default_generator", "mem_get_info": "available_memory"}
 #: Methods whose arguments changed between the series; every form is called in test_pinned_memory.py.
 _OF_TWO_FORMS = {"pin_memory"}
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -34,6 +37,22 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 def interface(upstream: Any) -> Any:
     """DeepSpeed's own abstract accelerator."""
     return importlib.import_module("deepspeed.accelerator.abstract_accelerator").DeepSpeedAccelerator
+
+
+def test_runtime_has_every_function(accelerator: Any) -> None:
+    """The module `torch.<type>`, or torch.accelerator, has all functions that the accelerator's class calls."""
+    if not isinstance(accelerator, TorchDeviceAccelerator):
+        pytest.skip("the class does not derive from TorchDeviceAccelerator")
+    module, missing = accelerator.device_module, []
+    for name in vars(DeviceModule):
+        theirs, mine = (
+            getattr(cls, _CALLERS.get(name, name), None)
+            for cls in (TorchDeviceAccelerator, type(accelerator))
+        )
+        if not name.startswith("_") and theirs is not None and mine is theirs and not hasattr(module, name):
+            missing.append(name)
+    do = "add them to the runtime, or override the methods that call them; other failures may follow from these"
+    expect_equal("which functions are missing", missing, [], do)
 
 
 def test_is_an_accelerator(accelerator: Any) -> None:

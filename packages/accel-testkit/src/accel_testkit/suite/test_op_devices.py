@@ -27,9 +27,6 @@ from accel_testkit.suite.test_ops import first_problem
 pytestmark = pytest.mark.tier("multi")
 
 _devices = pytest.mark.needs("indexed_devices")
-Tensors = list[torch.Tensor]
-#: Rounding of kernels that choose their order of sums by the device.
-_TOLERANCE = 1e-5
 _HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
 
 
@@ -65,11 +62,6 @@ def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
     if not builder.is_compatible():
         pytest.skip(f"{name} is not compatible")
     return builder.load()
-
-
-def _alike(found: Tensors, wanted: Tensors) -> bool:
-    pairs = zip((t.cpu().double() for t in found), (t.cpu().double() for t in wanted), strict=True)
-    return all(torch.allclose(a, b, _TOLERANCE, _TOLERANCE, equal_nan=True) for a, b in pairs)
 
 
 @_devices
@@ -131,7 +123,9 @@ def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: 
             stream.synchronize()
         results.append([tensors[0].cpu() for tensors in lists[1:]])
     accelerator.set_device(place.index or 0)  # whatever the op does; see the check before
-    holds = Holds({"the step comes after a copy of gradients in the stream": _alike(results[1], results[0])})
+    holds = Holds(
+        {"the step comes after a copy of gradients in the stream": all(map(torch.allclose, *results))}
+    )
     holds.expect(f"{step.function} of {name}", "launch it in the current stream of the tensors' device")
 
 

@@ -71,33 +71,6 @@ def test_codes_are_the_format_s_numbers(op: Any, device: torch.device, bits: int
     holds.expect(f"codes of {bits} bits, {mantissa} of the mantissa,", _DO)
 
 
-def test_steps_are_read_from_any_layout(op: Any, device: torch.device) -> None:
-    """`get_scales` gives (groups, 1) float32 of the first four bytes of as many rows as asked for, or refuses them."""
-    steps, holds = torch.tensor([[0.5], [3.0], [1e-20]]).to(device), Holds()
-    rows = torch.full((3, 6), 255, dtype=torch.uint8, device=device)
-    rows[:, :_STEP] = steps.view(torch.uint8)
-    spread = torch.full((5, 12), 17, dtype=torch.uint8, device=device)
-    spread[:3, :8:2] = rows[:, :_STEP]
-    for what, data, count in (
-        ("rows as they are", rows[:, :_STEP], 3),
-        ("rows with more bytes", rows, 3),
-        ("bytes that are apart", spread[:, ::2], 3),
-        ("some rows", rows, 2),
-        ("one row, whose bytes are apart", spread[:1, ::2], 1),
-    ):
-        found = op.get_scales(data, count)
-        holds.same(what, found, steps[:count])
-        holds[f"{what} are contiguous"] = found.is_contiguous()
-    for wrong, data, count in (
-        ("bytes of int8", rows[:, :_STEP].view(torch.int8), 3),
-        ("rows of one dimension", rows[0], 1),
-        ("fewer rows than asked for", rows, 4),
-        ("three bytes", rows[:, :3], 3),
-    ):
-        holds[f"{wrong} are refused"] = _refuses(partial(op.get_scales, data, count))
-    holds.expect("get_scales()", _DO)
-
-
 def test_builder_tells_type_and_range(accelerator: DeepSpeedAccelerator) -> None:
     """The builder's `get_default_quant_dtype` is uint8, `get_quant_range` the largest number of each size."""
     builder, holds = accelerator.create_op_builder("FPQuantizerBuilder"), Holds()

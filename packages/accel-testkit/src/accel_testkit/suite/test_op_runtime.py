@@ -22,7 +22,7 @@ from accel_core.op_builder.names import UPSTREAM
 from accel_ops import routes
 from accel_ops.reference import Attention
 from accel_testkit.suite import needs, results
-from accel_testkit.suite.expect import Holds, expect_equal
+from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import of_builder
 from accel_testkit.suite.ops.spec import Numbers
@@ -126,6 +126,10 @@ def _half(accelerator: DeepSpeedAccelerator) -> torch.dtype:
 
 
 _PROMISED = re.compile(r"\bworks? when first loaded\b")
+#: An op that a reason names as the one that computes; `no torch.ops.x.y` is one that there is not.
+_OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
+_ABSENT = re.compile(r"\bno torch\.ops\.(\w+\.\w+)")
+_UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|\(\)|^\W|\bin +$")
 _OPS = needs.ops(_NAMES)
 
 
@@ -163,9 +167,11 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
     holds.expect(what, "ask hasattr(torch.ops.<namespace>, name), in compatibility() and in load()")
 
 
-@pytest.mark.parametrize("name", _OPS)
+@pytest.mark.parametrize(
+    "name", needs.ops(dict.fromkeys((*_NAMES, *(name for name, step in STEPS.items() if step.on_device))))
+)
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """What `load` tries on the device is used if it works, and otherwise the reason says why it is not."""
+    """What `load` tries on the device, and what its reason names, is used, or the reason says why it is not."""
     builder = accelerator.create_op_builder(name)
     reason = str(getattr(builder, "reason", ""))
     stated: tuple[Implementation, ...] = getattr(builder, "implementations", tuple)()
@@ -173,9 +179,13 @@ def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: st
     with reloaded_ops(), Called() as tried:
         op = builder.load()
     holds = Holds({f"load() tries what {reason!r} promises": tried.names or not promised})
+    half = _half(accelerator)
     with Called() as used:
-        _exercise(accelerator, name, op, _half(accelerator))
-    idle, reason = sorted(tried.names - used.names), str(getattr(builder, "reason", ""))
+        _exercise(accelerator, name, op, half)
+    reason = str(getattr(builder, "reason", ""))
+    named = set(_OP.findall(reason)) if Implementation.VENDOR_OP in stated else set()
+    holds.equal(f"ops that {reason!r} names and no function calls", sorted(named - used.names), [])
+    idle = sorted(tried.names - used.names)
     # The operators of a simulated device work; a real one's may be wrong.
     reported = not results.simulated() and (idle or [""])[0] in reason
     what = f"the functions call {', '.join(idle)}, which load() tried; {reason!r}"
@@ -252,12 +262,6 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
     holds.expect(f"{name} with an operator that is wrong", do)
 
 
-#: An op that a reason names as the one that computes; `no torch.ops.x.y` is one that there is not.
-_OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
-_ABSENT = re.compile(r"\bno torch\.ops\.(\w+\.\w+)")
-_UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|\(\)|^\W|\bin +$")
-
-
 @pytest.mark.parametrize("name", needs.ops(UPSTREAM))
 def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`reason` is a line with no part left out, before and after `load`; ops of the runtime that it names exist."""
@@ -287,46 +291,6 @@ def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None
 def _exists(op: str) -> bool:
     namespace, _, name = op.partition(".")
     return hasattr(getattr(torch.ops, namespace), name)
-
-
-@pytest.mark.parametrize(
-    "name", needs.ops([*STEPS, "InferenceBuilder", "InferenceCoreBuilder", "QuantizerBuilder"])
-)
-def test_named_ops_of_the_runtime_compute(
-    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """The ops of the runtime that a builder names are called when its functions are."""
-    builder = accelerator.create_op_builder(name)
-    if Implementation.VENDOR_OP not in getattr(builder, "implementations", tuple)():
-        pytest.skip("the builder names no operator of the vendor")
-    called: set[str] = set()
-    for op in _OP.findall(str(builder.reason)):
-        namespace, _, short = op.partition(".")
-        place = getattr(torch.ops, namespace)
-        monkeypatch.setattr(place, short, _Counted(getattr(place, short), op, called))
-    loaded = builder.load()
-    named = set(_OP.findall(str(builder.reason)))
-    called.clear()
-    _exercise(accelerator, name, loaded, _half(accelerator))
-    do = "load the runtime's op where has_op() finds it"
-    idle = sorted(named - called)
-    expect_equal(f"which ops of the runtime {name} names and does not call", idle, [], do)
-
-
-class _Counted:
-    """An op of the runtime, or an overload of it, that keeps its name when it is called."""
-
-    def __init__(self, real: Any, name: str, called: set[str]) -> None:
-        self.real, self.name, self.called = real, name, called
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.called.add(self.name)
-        return self.real(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.real, name)
-        overload = isinstance(found, torch._ops.OpOverload)
-        return _Counted(found, self.name, self.called) if overload else found
 
 
 def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torch.dtype) -> None:

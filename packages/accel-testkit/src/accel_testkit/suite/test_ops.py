@@ -29,6 +29,7 @@ from accel_testkit.suite.ops.spec import (
     OpSpec,
     Sample,
     Values,
+    error,
 )
 
 pytestmark = pytest.mark.tier("device")
@@ -211,18 +212,10 @@ def _trial(op: Any, spec: OpSpec, change: str, arguments: Values) -> str:
 # ------------------------------------------------------------- results that stay, strides, threads
 
 
-def _results(spec: OpSpec, op: Any, arguments: Values) -> list[torch.Tensor]:
-    return spec.call(op, torch.float32, arguments)
-
-
 def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Return whether two results are of one type and shape, and near; NaN is equal to NaN."""
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
-        return False
-    if not found.is_floating_point():
-        return torch.equal(found.cpu(), wanted.cpu())
-    ours, theirs = (tensor.detach().cpu().float() for tensor in (found, wanted))
-    return torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3, equal_nan=True)
+    """Return whether two results are of one type and shape, and near."""
+    wanted = wanted.detach().cpu()
+    return found.dtype == wanted.dtype and error(found, wanted, 1e-3 * (1 + wanted.double().abs())) <= 1
 
 
 def _turned(arguments: Values) -> Values:
@@ -240,9 +233,9 @@ def test_results_are_new(op: Any, device: torch.device, name: str) -> None:
     for spec in of_builder(name):
         first = spec.first(torch.float32).placed(device, torch.float32)
         again, second = copies(first), _turned(first)
-        found = _results(spec, op, first)
+        found = spec.call(op, torch.float32, first)
         kept = [tensor.clone() for tensor in found]
-        other = _results(spec, op, second)
+        other = spec.call(op, torch.float32, second)
         for at, (one, tensor) in enumerate(zip(found, kept, strict=True)):
             holds[f"result {at} of {spec.function} stays when it is called again"] = _kept(one, tensor)
         changed = any(not _alike(*pair) for pair in zip(other, kept, strict=True))
@@ -250,7 +243,7 @@ def test_results_are_new(op: Any, device: torch.device, name: str) -> None:
         holds[f"other arguments of {spec.function} give other results"] = (
             changed or spec.function == "token_sort_"
         )
-        same = all(_alike(*pair) for pair in zip(_results(spec, op, again), kept, strict=True))
+        same = all(_alike(*pair) for pair in zip(spec.call(op, torch.float32, again), kept, strict=True))
         holds[f"the same arguments of {spec.function} give the same results"] = same or spec.random
     holds.expect(name, "write what is to be written, and compute at each call")
 
@@ -270,13 +263,13 @@ def test_any_argument_may_have_strides(op: Any, device: torch.device, name: str)
         if spec.random:  # numbers are drawn in the order of memory
             continue
         arguments = spec.first(torch.float32).placed(device, torch.float32)
-        wanted = [each.clone() for each in _results(spec, op, copies(arguments))]
+        wanted = [each.clone() for each in spec.call(op, torch.float32, copies(arguments))]
         for argument, tensor in arguments.items():
             if not isinstance(tensor, torch.Tensor):
                 continue
             for form, changed in strided(tensor).items():
                 try:
-                    found = _results(spec, op, {**copies(arguments), argument: changed})
+                    found = spec.call(op, torch.float32, {**copies(arguments), argument: changed})
                 except Exception:  # refused
                     continue
                 alike = len(found) == len(wanted) and all(map(_alike, found, wanted))

@@ -105,6 +105,8 @@ def test_default_generator_is_the_one_in_use(accelerator: DeepSpeedAccelerator) 
     holds[f"a torch.Generator: {generator!r}"] = isinstance(generator, torch.Generator)
     state = generator.get_state() if isinstance(generator, torch.Generator) else None
     holds.same("its state, beside get_rng_state(i)", state, accelerator.get_rng_state(index))
+    torch.rand(3, device=accelerator.device())
+    holds["it draws"] = state is None or not torch.equal(state, generator.get_state())
     holds.expect("default_generator(i)", "return the runtime's default_generators[i]")
 
 
@@ -142,6 +144,17 @@ def _host_states(accelerator: DeepSpeedAccelerator) -> dict[str, object]:
     if accelerator.device_name() != "cpu":
         states["torch"] = torch.get_rng_state().tolist()
     return states
+
+
+def test_manual_seed_of_torch_seeds_the_device(accelerator: DeepSpeedAccelerator) -> None:
+    """`torch.manual_seed`, which training scripts call, repeats the device's numbers, and gives others by another."""
+    drawn = []
+    for seed in (21, 22, 21):
+        torch.manual_seed(seed)
+        drawn.append(_draw(accelerator))
+    holds = Holds({f"seeds 21, 22, 21 gave {drawn}": drawn[0] == drawn[2] != drawn[1]})
+    do = "let the torch module of the device have `_is_in_bad_fork` and `manual_seed_all`: torch calls both"
+    holds.expect("torch.manual_seed()", do)
 
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "non-reentrant"])

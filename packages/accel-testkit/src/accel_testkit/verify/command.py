@@ -10,15 +10,13 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from accel_core.errors import DOCUMENTATION, AccelError
 from accel_core.isolated import run_module
@@ -28,7 +26,7 @@ from accel_testkit.suite.launch import LIMIT
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
 from accel_testkit.verify.report import DONE, Privacy, Report, StepRow
-from accel_testkit.verify.steps import STEPS, Step, done, not_run
+from accel_testkit.verify.steps import STEPS, not_run
 
 #: Seconds for the doctor's answer at the start; and between two lines where there is no terminal.
 _DOCTOR, _BETWEEN = 120, 60.0
@@ -156,36 +154,10 @@ def _kept(file: Path, made: Report, again: list[str]) -> Report | None:
     return former
 
 
-@dataclass
-class Estimate:
-    """Estimate of the time left, from the duration of finished steps relative to the expected one."""
-
-    expected: float = 0.0
-    took: float = 0.0
-
-    def add(self, expected: float, took: float) -> None:
-        """Count a finished step."""
-        self.expected, self.took = self.expected + expected, self.took + took
-
-    def left(self, expected: float, passed: float, part: float, after: float) -> float:
-        """Return the seconds left of a step and those after it.
-
-        expected: seconds of the step. part: finished fraction, 0 if unknown. after: expected seconds of later steps.
-        """
-        pace = self.took / self.expected if self.expected else 1.0
-        whole = passed / part if part else max(expected * pace, passed)
-        return whole - passed + after * (self.took + whole) / (self.expected + expected)
-
-
 def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[StepRow]:
     """Yield the row of each step, of an earlier run or of a new one."""
     former = {row.step: row for row in kept.rows if row.state in DONE} if kept else {}
-    left = {
-        step.name: step.expected(made.mode)
-        for step in STEPS
-        if step.name in wanted and step.name not in former
-    }
-    devices, estimate = 0, Estimate()
+    devices = 0
     with _progress() as show:
         for step in STEPS:
             row = former.get(step.name)
@@ -194,26 +166,12 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
             elif row is None and step.devices > devices:
                 row = not_run(step, f"{devices} devices are here, {step.devices} needed")
             elif row is None:
-                row = _run_step(step, made, folder / step.name, show, estimate, sum(left.values()))
-            if row.seconds:
-                estimate.add(step.expected(made.mode), row.seconds)
+                show(step.title, "")
+                tick = partial(show, step.title)
+                row = step.run(made.accelerator, made.mode, folder / step.name, LIMIT, tick)
             if step.name == "machine":
                 devices = _devices(row)
-            left.pop(step.name, None)
             yield row
-
-
-def _run_step(step: Step, made: Report, folder: Path, show: Any, estimate: Estimate, left: int) -> StepRow:
-    """Run a step, and show how far it is; left: expected seconds of this step and those after it."""
-    began, expected = time.monotonic(), step.expected(made.mode)
-
-    def tick(far: str) -> None:
-        passed = time.monotonic() - began
-        show(step.title, far, estimate.left(expected, passed, done(folder) if far else 0.0, left - expected))
-
-    tick("")
-
-    return step.run(made.accelerator, made.mode, folder, LIMIT, tick)
 
 
 def _devices(machine: StepRow) -> int:
@@ -223,39 +181,23 @@ def _devices(machine: StepRow) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Any]:
-    """Yield a function of a step's title, how far it is and the seconds left, which shows them.
+def _progress() -> Iterator[Callable[[str, str], None]]:
+    """Yield a function that shows a step's title and how far it is.
 
-    On a terminal a bar, elsewhere a line at the start of each step and each minute.
+    On a terminal one line, elsewhere a line at the start of each step and each minute.
     """
-    console, began, printed = Console(stderr=True, highlight=False), time.monotonic(), 0.0
-    if not console.is_terminal:
+    console, printed = Console(stderr=True, highlight=False), 0.0
+    with console.status("") if console.is_terminal else nullcontext() as status:
 
-        def line(title: str, far: str, left: float) -> None:
+        def show(title: str, far: str) -> None:
             nonlocal printed
-            now = time.monotonic()
-            if not far or now > printed + _BETWEEN:
-                printed = now
-                console.print(f"{title} {far or '…'} about {left / 60:.1f} min left")
+            if status:
+                status.update(f"{title} {far}")
+            elif not far or time.monotonic() > printed + _BETWEEN:
+                printed = time.monotonic()
+                console.print(f"{title} {far or '…'}")
 
-        yield line
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("", total=1.0, left="")
-
-        def update(title: str, far: str, left: float) -> None:
-            passed, shown = time.monotonic() - began, f"about {left / 60:.1f} min left"
-            bars.update(
-                bar, description=f"{title} {far}".strip(), completed=passed, total=passed + left, left=shown
-            )
-
-        yield update
+        yield show
 
 
 def _chosen() -> str:

@@ -35,7 +35,6 @@ class Step:
     """One step.
 
     command: of the accelerator's key, the mode and the folder for its files.
-    seconds: expected in quick and full mode, by which the time left is estimated.
     devices: how many the step needs.
     named:   whether DS_ACCELERATOR names the accelerator to the process; else the environment is the user's.
     read:    makes the row of what the process has left, however it ended; returns (found, failures, table, wrong).
@@ -44,15 +43,10 @@ class Step:
     name: str
     title: str
     command: Callable[[str, str, Path], Iterable[str]]
-    seconds: tuple[int, int]
     read: Callable[[Path], Mapping[str, Any]]
     devices: int = 0
     advice: str = ""
     named: bool = True
-
-    def expected(self, mode: str) -> int:
-        """Return the expected seconds."""
-        return self.seconds[mode == "full"]
 
     def run(self, key: str, mode: str, folder: Path, limit: float, tick: Callable[[str], None]) -> StepRow:
         """Run the step in its own process group and return its row.
@@ -92,24 +86,13 @@ class Step:
         return row
 
 
-#: Checks before a fraction is computed: the first one may wait for all runs of the engine.
-_MANY = 20
-
-
 def _far(folder: Path) -> str:
     """Return how far a running step is."""
     lines = _streamed(folder)
     if lines and "progress" in lines[-1]:
         return str(lines[-1]["progress"])
     done = sum("id" in line for line in lines)
-    return f"{done} checks" if done else "…"
-
-
-def done(folder: Path) -> float:
-    """Return the finished fraction of a running step; 0 if unknown."""
-    lines = _streamed(folder)
-    checks, whole = sum("id" in line for line in lines), lines[0].get("collected", 0) if lines else 0
-    return checks / whole if whole and checks >= _MANY else 0.0
+    return f"{done} of {lines[0].get('collected', '?')} checks" if done else "…"
 
 
 def _streamed(folder: Path) -> list[Any]:
@@ -228,24 +211,24 @@ def _checks(package: str, tier: str) -> Callable[[str, str, Path], Iterable[str]
 _SUITE_ADVICE = "start with the first failure: it names what was found, what was expected and what to do"
 STEPS = (
     Step(
-        "machine", "machine and software", lambda k, m, f: run_module("accel_testkit.verify.facts"), (10, 10),
+        "machine", "machine and software", lambda k, m, f: run_module("accel_testkit.verify.facts"),
         from_answer, advice="the runtime does not answer: try its own tool, then `accel doctor`",
     ),
     Step(
-        "doctor", "accel doctor", lambda k, m, f: (*run_module("accel_core.cli"), "doctor", "--json"), (15, 15),
+        "doctor", "accel doctor", lambda k, m, f: (*run_module("accel_core.cli"), "doctor", "--json"),
         _doctor, advice="run `accel doctor` and follow its advice", named=False,
     ),
     Step(
         "ops", "ops load and run", lambda k, m, f: (*run_module("accel_core.cli"), "ops", "test", "--json"),
-        (30, 60), _ops, devices=1, advice="run `accel ops test NAME` for the op that fails",
+        _ops, devices=1, advice="run `accel ops test NAME` for the op that fails",
     ),
-    Step("host", "conformance without a device", _checks("suite", "host"), (10, 20), _suite, 0, _SUITE_ADVICE),
-    Step("device", "conformance on a device", _checks("suite", "device"), (30, 90), _suite, 1, _SUITE_ADVICE),
-    Step("multi", "conformance on two devices", _checks("suite", "multi"), (20, 60), _suite, 2, _SUITE_ADVICE),
-    Step("engine-1", "DeepSpeed on one rank", _checks("engine", "device"), (40, 200), _suite, 1, _SUITE_ADVICE),
-    Step("engine-2", "DeepSpeed on two ranks", _checks("engine", "multi"), (40, 200), _suite, 2, _SUITE_ADVICE),
+    Step("host", "conformance without a device", _checks("suite", "host"), _suite, 0, _SUITE_ADVICE),
+    Step("device", "conformance on a device", _checks("suite", "device"), _suite, 1, _SUITE_ADVICE),
+    Step("multi", "conformance on two devices", _checks("suite", "multi"), _suite, 2, _SUITE_ADVICE),
+    Step("engine-1", "DeepSpeed on one rank", _checks("engine", "device"), _suite, 1, _SUITE_ADVICE),
+    Step("engine-2", "DeepSpeed on two ranks", _checks("engine", "multi"), _suite, 2, _SUITE_ADVICE),
     Step(
-        "speed", "speed", lambda k, m, f: (*run_module("accel_testkit.verify.speed"), k, m), (25, 60), from_answer, 1,
+        "speed", "speed", lambda k, m, f: (*run_module("accel_testkit.verify.speed"), k, m), from_answer, 1,
         "see the step's log; the figures before it are kept",
     ),
 )  # fmt: skip

@@ -70,14 +70,9 @@ def _quantized(rows: Tensor, bits: int, kind: int, shape: tuple[int, ...], found
     nearest = ((rows - middle) / step).clamp(-limit, limit - 1)[usual]
     errors["the nearest integers"] = error(integers[usual], nearest, _HALF)
     # Where steps are tiny: within one, and zeros are zeros.
-    apart = error(
-        integers * step + middle, rows, (span / (2**bits - 2) + 2e-7 * rows.abs().amax(1) + 4e-37)[:, None]
-    )
-    errors["numbers within a step"] = apart
-    zeros = rows[~rows.any(1)]
-    errors["zeros of zeros"] = (
-        2.0 * bool((integers * step + middle)[~rows.any(1)].any()) if len(zeros) else 0.0
-    )
+    allowed = (span / (2**bits - 2) + 2e-7 * rows.abs().amax(1) + 4e-37)[:, None]
+    errors["numbers within a step"] = error(integers * step + middle, rows, allowed)
+    errors["zeros of zeros"] = 2.0 * bool((integers * step + middle)[~rows.any(1)].any())
     ratios = (step.view(-1) * (1 << bits) / span - 1)[usual]
     # An op of a vendor may divide by 2 ** bits - 2, so that the largest number is not cut off: one of both.
     uncut = 1 / 127 if (bits, kind) == (8, _SYMMETRIC) and bool((ratios > 1e-5).all()) else 0.0
@@ -103,10 +98,8 @@ def _rows(new: Numbers, bits: int, kind: int) -> Iterator[tuple[str, Tensor]]:
     shapes += [(5, 1024), (5, 11266), (2500, 16)] if (bits == 8) != kind else []
     for groups, width in shapes:
         yield f"{groups} groups of {width}", _shifted(new, groups, width)
-    yield (
-        "groups of one number",
-        new.rounded(torch.tensor([[0.0], [3.5], [-2.0], [0.0]]).double().repeat(1, 8)),
-    )
+    equal = torch.tensor([[0.0], [3.5], [-2.0], [0.0]], dtype=torch.float64).repeat(1, 8)
+    yield "groups of one number", new.rounded(equal)
     spoiled = _shifted(new, 24, 64)
     for group, bad in enumerate((torch.nan, torch.inf, -torch.inf)):
         spoiled[group, 7 * group] = bad
@@ -348,10 +341,8 @@ def _in_place(name: str, new: Numbers) -> Iterator[Sample]:
 def _unsigned(bits: int, new: Numbers) -> Iterator[Sample]:
     for groups, size in ((8, 8), (6, 32)):
         integers = torch.arange(groups * size).mul(7).remainder(1 << bits).view(groups, size)
-        scale, minimum = (
-            torch.tensor([1.0, 2, 4, 8, 0.5, 16, 2, 1])[:groups],
-            torch.linspace(-2, 3, groups).half(),
-        )
+        minimum = torch.linspace(-2, 3, groups).half()
+        scale = torch.tensor([1.0, 2, 4, 8, 0.5, 16, 2, 1])[:groups]
         flat = integers.view(-1)
         data = (flat if bits == 8 else flat[::2] * 16 + flat[1::2]).to(torch.uint8).view(torch.int8)
         wanted = (integers / scale[:, None] + minimum.double()[:, None]).half().view(-1)
@@ -489,6 +480,14 @@ def _format_selected(new: Numbers) -> Iterator[Sample]:
         yield Sample(arguments, [new.rounded(numbers.float())], what=f"{places} of {parts}")
 
 
+def _scales(new: Numbers) -> Iterator[Sample]:
+    steps = torch.tensor([[0.5], [3.0], [1e-20]])
+    rows = torch.full((3, 6), 255, dtype=torch.uint8)
+    rows[:, :_STEP] = steps.view(torch.uint8)
+    for data, count in ((rows[:, :_STEP].contiguous(), 3), (rows, 3), (rows, 2), (rows[:1], 1)):
+        yield Sample({"out": data, "num_groups": count}, [steps[:count]], what=f"{count} groups")
+
+
 #: The quantizer takes any shape.
 _ANY_SHAPE = (FEWER, MORE)
 _GROUPS: dict[str, Any] = {"groups": {"3": 3, "0": 0, "-4": -4}}
@@ -603,4 +602,5 @@ SPECS = (
         taken=takes(val=(FLOAT, MORE, FEWER), val_q=(MORE,), indexes=(SHORTER, FEWER)),
         named=frozenset({"val_q", "indexes"}),
     ),
+    _of_formats("get_scales", _scales, types=FLOATS[:1], numbers={"num_groups": {"4 of 3": 4}}),
 )  # fmt: skip

@@ -262,7 +262,7 @@ def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
 _FP = "FPQuantizerBuilder"
 
 functions(
-    ("AllStepsAreRead", _FP, "op_fp_quantizer.steps_are_read_from_any_layout",
+    ("AllStepsAreRead", _FP, "ops.samples_are_right[FPQuantizerBuilder-get_scales-fp32]",
      "get_scales",
      lambda op, out, groups: (op.get_scales(out, groups), op.get_scales(out, out.shape[0]))[1]),
     ("NothingIsRandom", _FP, "op_fp_quantizer.random_rounding_has_no_bias",

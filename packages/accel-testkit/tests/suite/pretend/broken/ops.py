@@ -135,7 +135,7 @@ for _name, _builder, _fails, _changes in (
      {"get_quant_range": staticmethod(lambda bits=None: 480.0)}),
     ("ReasonIsUnfinished", "FusedLionBuilder", "op_runtime.reasons_are_whole[FusedLionBuilder]",
      {"compatibility": lambda self: (True, "torch.ops.")}),
-    ("NamedOpIsNotCalled", "FusedLionBuilder", "op_runtime.named_ops_of_the_runtime_compute[FusedLionBuilder]",
+    ("NamedOpIsNotCalled", "FusedLionBuilder", "op_runtime.operator_that_works_is_used[FusedLionBuilder]",
      {"compatibility": lambda self: (True, "torch.ops.aten.relu"),
       "implementations": classmethod(lambda cls: (Implementation.VENDOR_OP, Implementation.PLAIN))}),
     ("LoadedOpsAreOne", "InferenceBuilder",

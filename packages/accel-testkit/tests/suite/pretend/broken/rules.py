@@ -7,6 +7,7 @@ Mistakes of DeepSpeed's own backends have their row in UPSTREAM_BUGS.md: its che
 
 import itertools
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 from accel_good.accelerator import GOOD_Accelerator as Good
@@ -152,6 +153,29 @@ table(
     # As on hpu and xpu.
     ("T28_NothingIsExported", "environment.exports_have_what_ranks_need", "export_envs", lambda self: []),
 )  # fmt: skip
+
+
+@breaks(
+    "operators.operator_is_the_hosts[abs] operators.operator_works_where_its_tensors_are[abs]",
+)
+class TypeIsListedThatOperatorsLack(Good):
+    def supported_dtypes(self):
+        return [*super().supported_dtypes(), torch.float8_e4m3fn]
+
+
+@breaks("identity.runtime_has_every_function")
+class RuntimeLacksAFunction(Good):
+    def __init__(self):
+        super().__init__()
+        names = {name: getattr(self.runtime, name) for name in dir(self.runtime) if name != "empty_cache"}
+        self.device_module = SimpleNamespace(**names)
+
+
+@breaks("random.manual_seed_of_torch_seeds_the_device")
+class DeviceIsNotSeededByTorch(Good):
+    def device(self, device_index=None):
+        torch.seed()  # as if the numbers came from elsewhere
+        return super().device(device_index)
 
 
 @breaks(
