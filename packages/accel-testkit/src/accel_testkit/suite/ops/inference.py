@@ -172,7 +172,6 @@ def _core_norms(names: tuple[str, ...], new: Numbers) -> Iterator[Sample]:
 
 
 def _blas_linear(new: Numbers) -> Iterator[Sample]:
-    # Of a square one the shape does not say which way it is.
     for rows, inner, outer in ((5, 16, 24), (5, 33, 7), (5, 16, 16), (_MANY, 8, 4)):
         x, w = new(rows, inner), new(outer, inner)
         yield Sample({"out": nothing_yet(rows, outer), "x": x, "weight": w}, [x @ w.t()], sums)
@@ -190,7 +189,8 @@ def _bias_activation(new: Numbers) -> Iterator[Sample]:
 
 
 def _gated_activation(new: Numbers) -> Iterator[Sample]:
-    for biased, (kind, name), shape in itertools.product((True, False), _GATES.items(), ((5, 24), (64, 48))):
+    shapes = (6, 64), (5, 24), (64, 48)  # the first as every operator takes it: SiLU, no bias
+    for biased, (kind, name), shape in itertools.product((False, True), reversed(_GATES.items()), shapes):
         x, b = new(*shape, times=2), new(shape[1], times=2)
         wide = x + (b if biased else 0)
         arguments = {
@@ -200,9 +200,9 @@ def _gated_activation(new: Numbers) -> Iterator[Sample]:
             "kind": kind,
         }
         yield Sample(arguments, [activation(wide[:, 0::2], name) * wide[:, 1::2]], once)
-    x = new(_MANY, 8)
-    arguments = {"out": nothing_yet(_MANY, 4), "x": x, "bias": None, "kind": 5}
-    yield Sample(arguments, [activation(x[:, 0::2], "silu") * x[:, 1::2]], once)
+    x, out = new(_MANY, 8), nothing_yet(_MANY, 4)
+    wanted = activation(x[:, 0::2], "silu") * x[:, 1::2]
+    yield Sample({"out": out, "x": x, "bias": None, "kind": 5}, [wanted], once)
 
 
 _of_core = partial(OpSpec, _CORE, rejects=False)
