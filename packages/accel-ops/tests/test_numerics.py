@@ -167,22 +167,6 @@ def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_
         assert kernels.sum_of_squares([torch.full((5,), number)]) == pytest.approx(5 * number**2, rel=1e-6)
 
 
-@pytest.mark.usefixtures("with_and_without_library")
-@pytest.mark.parametrize(
-    ("kernel", "decoupled"), [("adam", True), ("adam", False), ("adam_rollback", False), ("adagrad", None)]
-)
-def test_absent_decay_ignores_infinite_parameters(kernel: str, decoupled: bool | None) -> None:
-    options = {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.1 if decoupled else 0.0, "grad_factor": 1.0}
-    if decoupled is not None:
-        options |= {"beta1": 0.9, "beta2": 0.99, "step": 3, "bias_correction": True, "decoupled": decoupled}
-    params, grads = torch.tensor([-math.inf, 1.0]), torch.full((2,), 0.25)
-    states = [torch.full((2,), 0.5) for _ in range(STATES[kernel])]
-    call(Case(kernel, options, [params], [grads], [[state] for state in states], None))
-    assert params[0] == -math.inf
-    for state in states:
-        assert state[0] == state[1]
-
-
 # --- the same bits for any number of threads and any instruction set, and conversions that round as torch does
 
 
