@@ -205,14 +205,6 @@ def test_note_is_progress_and_shown(tmp_path: Path) -> None:
     assert "compiles: 5 s" in seen
 
 
-def test_part_that_is_done(tmp_path: Path) -> None:
-    lines = [{"collected": 100}, *({"running": n} | {"id": n} for n in range(25))]
-    path = tmp_path / "results.jsonl"
-    for count, wanted in ((0, 0.0), (10, 0.0), (26, 0.25)):
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines[:count]), encoding="utf-8")
-        assert steps.done(tmp_path) == wanted
-
-
 def test_progress_is_shown_while_a_step_runs(tmp_path: Path) -> None:
     seen: list[str] = []
     program = "check('a'); check('b')\nwhile not os.path.exists('seen'): time.sleep(0.01)\nfinish()"

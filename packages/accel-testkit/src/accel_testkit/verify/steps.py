@@ -92,7 +92,7 @@ def _far(folder: Path) -> str:
     if lines and "progress" in lines[-1]:
         return str(lines[-1]["progress"])
     done = sum("id" in line for line in lines)
-    return f"{done} of {lines[0].get('collected', '?')} checks" if done else "…"
+    return f"{done} checks" if done else "…"
 
 
 def _streamed(folder: Path) -> list[Any]:
