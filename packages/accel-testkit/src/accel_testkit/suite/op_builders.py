@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The ops that DeepSpeed asks a device for, how it finds a device's builders, and numbers for an op."""
+"""The builders that a device has, as DeepSpeed finds them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import importlib
 import pkgutil
 from types import ModuleType
 from typing import Any
-
-import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import names
@@ -47,8 +45,3 @@ def served(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
         if not is_missing(builder):
             builders[name] = builder
     return builders
-
-
-def normal(*shape: int, seed: int) -> torch.Tensor:
-    """Return random numbers on the host, normally distributed, the same at each call."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))

@@ -15,41 +15,18 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_steps
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_builders import normal
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import SPECS, of_builder
-from accel_testkit.suite.ops.spec import error
+from accel_testkit.suite.ops.calls import problem
+from accel_testkit.suite.ops.spec import Numbers
 from accel_testkit.suite.test_asynchrony import Witness, late_copies
-from accel_testkit.suite.test_ops import first_problem
 
 pytestmark = pytest.mark.tier("multi")
 
 _devices = pytest.mark.needs("indexed_devices")
 _HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
-
-
-def _step_problem(name: str, op: Any, device: torch.device) -> str:
-    """Take a step of each variant on the same numbers; return what is wrong, or nothing."""
-    step = STEPS[name]
-    for variant, settings in step.variants.items():
-        values = {**step.values, **settings}
-        before = [normal(33, seed=71).abs() for _ in range(2 + step.states)]
-        lists = [[tensor.to(device, copy=True)] for tensor in before]
-        op_steps.create(op, name, op_steps.FIRST_ID, settings)
-        step.call(op, lists, values)
-        op_steps.destroy(op, name, op_steps.FIRST_ID)
-        wanted = step.wanted(values, *(tensor.double() for tensor in before))
-        apart = max(error(found[0], exact, 1e-5) for found, exact in zip(lists[1:], wanted, strict=False))
-        if apart > 1:
-            return f"{step.function} ({variant}) is {apart:.3g} times as far off as allowed"
-    return ""
-
-
-def problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:
-    """Call each function of an op, in float32 if no types are given; return what is wrong, or nothing."""
-    return _step_problem(name, op, device) if name in STEPS else first_problem(name, op, device, *types)
 
 
 _OF_THE_DEVICE = [name for name, step in STEPS.items() if step.on_device]
@@ -106,7 +83,7 @@ def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
 def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A step of an optimizer op comes after the work before it in the current stream, such as a copy of gradients."""
     op, place = _loaded(accelerator, name), accelerator.device(accelerator.current_device())
-    step, numbers = STEPS[name], normal(1025, seed=71).abs()
+    step, numbers = STEPS[name], Numbers(torch.float32).normal(1025).abs().float()
     results = []
     for late in (False, True):
         lists = [[numbers.to(place, copy=True)] for _ in range(2 + step.states)]

@@ -8,7 +8,6 @@ Also of tensors with strides or without elements, with transfers that are compar
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pytest
 import torch
 
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_builders import normal
-from accel_testkit.suite.test_ops import strided
+from accel_testkit.suite.ops.calls import strided
+from accel_testkit.suite.ops.spec import Numbers
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 
@@ -25,7 +24,10 @@ _DO = "compare it with `accel_ops.io`, which serves the op"
 _PART = 64 * 1024 + 512  # not a multiple of a block
 #: Numbers of a request that takes a while.
 _LONG = 1 << 20
-_numbers = partial(normal, seed=127)
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return Numbers(torch.float32).normal(*shape).float()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_ops import reference
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_builders import normal
+from accel_testkit.suite.ops.spec import Numbers
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
@@ -43,8 +43,8 @@ def test_stochastic_rounding_follows_the_device_s_seed(
 _SUFFIXES = {torch.float32: "fp32", torch.float16: "fp16"}
 
 
-def _rows(groups: int = _GROUPS, seed: int = 19) -> torch.Tensor:
-    return (normal(groups, _WIDTH, seed=seed) + 0.3) * torch.logspace(-1, 1, groups).view(-1, 1)
+def _rows(new: Numbers) -> torch.Tensor:
+    return (new.normal(_GROUPS, _WIDTH) + 0.3) * torch.logspace(-1, 1, _GROUPS).view(-1, 1)
 
 
 @pytest.mark.parametrize("name", ["ds_sr_quantize", "ds_sr_quantize_asym"])
@@ -71,7 +71,8 @@ def test_float16_errors_complete_what_is_sent(op: Any, device: torch.device, bit
 
     Source: DeepSpeed's unit test TestLocoQuantized, which asks for 1e-5.
     """
-    rows, before, holds = _rows().half(), (_rows(seed=23) * 0.1).half(), Holds()
+    new, holds = Numbers(torch.float32), Holds()
+    rows, before = _rows(new).half(), (_rows(new) * 0.1).half()
     error = before.to(device, copy=True).view(-1)
     pair = op.loco_swizzle_quant(rows.to(device), error, 0.0, _GROUPS, bits, op.Symmetric, 1, 1, 1)
     back = op.dequantize(*pair, _GROUPS, bits, op.Symmetric).cpu().view(rows.shape)

@@ -25,9 +25,9 @@ from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import of_builder
+from accel_testkit.suite.ops.calls import problem
 from accel_testkit.suite.ops.spec import Numbers
 from accel_testkit.suite.test_op_attention import CachedAttention
-from accel_testkit.suite.test_op_devices import problem
 
 pytestmark = pytest.mark.tier("device")
 

@@ -217,13 +217,8 @@ def _attention(new: Numbers) -> Iterator[Sample]:
         figures = scores.detach().logsumexp(-1).view(shape)
         results = [out.detach(), _with_room(figures, room, math.inf)]
         # A mean of all hidden keys has the mask's size in its figure.
-        yield Sample(
-            arguments,
-            results,
-            _figures(_off(masks, 0.0, new.dtype)) if masks else _off(masks, 0.0, new.dtype),
-            what,
-        )
-
+        off = _off(masks, 0.0, new.dtype)
+        yield Sample(arguments, results, _figures(off) if masks else off, what)
     if new.dtype == torch.float32:
         yield _in_parts(new)
 

@@ -31,6 +31,7 @@ from accel_testkit.suite.ops.spec import (
     extremes,
     nothing_yet,
     takes,
+    wrong,
 )
 
 _QUANTIZER, _FORMATS = "QuantizerBuilder", "FPQuantizerBuilder"
@@ -41,7 +42,7 @@ _HALF = 0.5 + 1e-3
 Errors = dict[str, float]
 
 
-def unpacked(data: Tensor, parameters: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+def _unpacked(data: Tensor, parameters: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return integers, (groups, size), and step and middle of each group, (groups, 1), float64."""
     numbers = parameters.detach().cpu().double().view(parameters.shape[0], -1)
     step, middle = numbers[:, :1], numbers[:, 1:].sum(1, keepdim=True)
@@ -55,14 +56,14 @@ def _quantized(rows: Tensor, bits: int, kind: int, shape: tuple[int, ...], found
     forms = [(each.dtype, tuple(each.shape)) for each in (data, parameters)]
     wanted = [(torch.int8, shape), (torch.float32, (groups, 1 + kind))]
     if forms != wanted:
-        return {f"integers and parameters of {forms}, expected {wanted}": 2.0}
+        return {f"integers and parameters of {forms}, expected {wanted}": wrong(True)}
     if not size:
-        return {"parameters of nothing": 0.0 if parameters.isfinite().all() else 2.0}
-    integers, step, middle = unpacked(data, parameters, bits)
+        return {"parameters of nothing": wrong(not parameters.isfinite().all())}
+    integers, step, middle = _unpacked(data, parameters, bits)
     finite = rows.isfinite().all(1)
     seen = (~(integers * step + middle).isfinite()).any(1)
-    wrong = torch.where(finite, seen, ~seen).nonzero().flatten().tolist()
-    errors = {f"groups that are finite, or not, and should not be: {wrong[:8]}": 2.0 * bool(wrong)}
+    other = torch.where(finite, seen, ~seen).nonzero().flatten().tolist()
+    errors = {f"groups that are finite, or not, and should not be: {other[:8]}": wrong(other)}
     rows, integers, step, middle = (each[finite] for each in (rows, integers, step, middle))
     span = rows.amax(1) - rows.amin(1) if kind else 2 * rows.abs().amax(1)
     usual = span > 1e-30
@@ -72,7 +73,7 @@ def _quantized(rows: Tensor, bits: int, kind: int, shape: tuple[int, ...], found
     # Where steps are tiny: within one, and zeros are zeros.
     allowed = (span / (2**bits - 2) + 2e-7 * rows.abs().amax(1) + 4e-37)[:, None]
     errors["numbers within a step"] = error(integers * step + middle, rows, allowed)
-    errors["zeros of zeros"] = 2.0 * bool((integers * step + middle)[~rows.any(1)].any())
+    errors["zeros of zeros"] = wrong((integers * step + middle)[~rows.any(1)].any())
     ratios = (step.view(-1) * (1 << bits) / span - 1)[usual]
     # An op of a vendor may divide by 2 ** bits - 2, so that the largest number is not cut off: one of both.
     uncut = 1 / 127 if (bits, kind) == (8, _SYMMETRIC) and bool((ratios > 1e-5).all()) else 0.0
@@ -124,7 +125,7 @@ def _quantize(new: Numbers) -> Iterator[Sample]:
         )
 
 
-def places_of(groups: int, pipeline: int, nodes: int, devices: int) -> Tensor:
+def _places(groups: int, pipeline: int, nodes: int, devices: int) -> Tensor:
     """Return which group is at each place of what is sent: in the order (slice, device, node)."""
     return torch.arange(groups).view(nodes, devices, pipeline, -1).permute(2, 1, 0, 3).reshape(-1)
 
@@ -137,7 +138,7 @@ def _swizzled(new: Numbers) -> Iterator[Sample]:
             cases.append((f"order {order}", _shifted(new, 24, 64), order))
         for what, rows, order in cases:
             groups, what = len(rows), f"{what}, {bits} bits, kind {kind}"
-            wanted = rows[places_of(groups, *order)]
+            wanted = rows[_places(groups, *order)]
             errors = partial(_quantized, wanted, bits, kind, (rows.numel() * bits // 8,))
             more = {"groups": groups, "num_bits": bits, "quant_type": kind}
             more |= dict(zip(("pipeline_size", "nodes", "devices_per_node"), order, strict=True))
@@ -169,7 +170,7 @@ def _dequantize(half: bool, new: Numbers) -> Iterator[Sample]:
             parameters = _parameters(groups, kind, largest)
             if largest == 1.0 and groups == 24:
                 parameters[3], parameters[4] = torch.nan, torch.inf
-            _, step, middle = unpacked(data, parameters, bits)
+            _, step, middle = _unpacked(data, parameters, bits)
             wanted = integers * step + middle
             more = {"params": parameters, "groups": groups, "num_bits": bits, "quant_type": kind}
             what = f"{groups} groups of {size}, {bits} bits, kind {kind}, steps up to {largest:g}"
@@ -181,27 +182,18 @@ def _dequantize(half: bool, new: Numbers) -> Iterator[Sample]:
 def _decoded(
     wanted: Tensor, half: bool, shape: tuple[int, ...], precision: float, found: list[Tensor]
 ) -> Errors:
-    kind = torch.float16 if half else torch.float32
-    errors = {f"a result of {found[0].dtype}, expected {kind}": 2.0 * (found[0].dtype != kind)}
+    kind, one = torch.float16 if half else torch.float32, found[0].detach().cpu()
+    form = one.dtype, tuple(one.shape)
+    if form != (kind, shape):
+        return {f"a result of {form}, expected {(kind, shape)}": wrong(True)}
     largest = wanted.abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
+    one = one.double().reshape(wanted.shape)
     # Around the largest number of float16, either way.
-    edge = (
-        (wanted.abs() > 65400) & (wanted.abs() < 65600)
-        if half
-        else torch.zeros_like(wanted, dtype=torch.bool)
-    )
-    one = (
-        found[0].detach().cpu().double().reshape(wanted.shape)
-        if found[0].numel() == wanted.numel()
-        else found[0]
-    )
-    if tuple(found[0].shape) != shape:
-        return {f"a result of {tuple(found[0].shape)}, expected {shape}": 2.0}
+    edge = (wanted.abs() > 65400) & (wanted.abs() < 65600) & half
     given = wanted.to(kind).double().where(~edge, one)
-    errors["step times integer, plus the middle of the range"] = error(
-        one, given, precision * largest + 1e-30
-    )
-    return errors
+    return {
+        "step times integer, plus the middle of the range": error(one, given, precision * largest + 1e-30)
+    }
 
 
 def _reduction(new: Numbers) -> Iterator[Sample]:
@@ -214,7 +206,7 @@ def _reduction(new: Numbers) -> Iterator[Sample]:
         cases += [((24, 64), 12, 2, spoiled)]
         for (groups, size), out, devices, parameters in cases:
             integers, data = _integers(groups, size, bits)
-            _, step, middle = unpacked(data, parameters, bits)
+            _, step, middle = _unpacked(data, parameters, bits)
             yield _reduced(integers * step + middle, data, parameters, out, devices, (bits, kind))
     # A large number that the next device's takes away again leaves what is between them, as a sum in float32 does.
     integers = torch.tensor([127, 1, -127]).repeat_interleave(4).view(12, 1).expand(12, 12)
@@ -251,7 +243,7 @@ def _fed(
 ) -> Errors:
     """Compare what is sent with rows and former errors, and the new errors with what was not sent."""
     errors = _quantized(rows + before, bits, kind, shape, found[1:])
-    integers, step, middle = unpacked(found[1], found[2], bits)
+    integers, step, middle = _unpacked(found[1], found[2], bits)
     sent = (integers * step + middle).view(rows.shape)
     after = before * beta + (1 - beta) * (rows + before - sent)
     # What overflows leaves no error behind: later steps are not spoiled by it.
@@ -282,15 +274,10 @@ def _loco_swizzle(new: Numbers) -> Iterator[Sample]:
         before, groups = _errors(new, *rows.shape), len(rows)
         if groups > 1000 and (bits == 8) == kind:
             continue
-        arguments = {
-            "input_vals": rows,
-            "error_feedback": before.view(-1),
-            "err_beta": beta,
-            "groups": groups,
-        }
-        sent = rows[places_of(groups, *order.values())]
+        arguments = {"input_vals": rows, "error_feedback": before.view(-1), "err_beta": beta}
+        sent = rows[_places(groups, *order.values())]
         errors = partial(_fed, sent, before.double(), beta, bits, kind, (rows.numel() * bits // 8,))
-        arguments |= {"num_bits": bits, "quant_type": kind, **order}
+        arguments |= {"groups": groups, "num_bits": bits, "quant_type": kind, **order}
         yield Sample(arguments, errors, what=f"{groups} groups of {rows.shape[1]}, {bits} bits, kind {kind}")
 
 
@@ -300,7 +287,7 @@ def _loco_reduction(new: Numbers) -> Iterator[Sample]:
     ):
         integers, data = _integers(groups, size, bits)
         parameters = _parameters(groups, kind)
-        _, step, middle = unpacked(data, parameters, bits)
+        _, step, middle = _unpacked(data, parameters, bits)
         out = groups // devices
         total, before = (integers * step + middle).view(devices, out, -1).sum(0), _errors(new, out, size)
         arguments = {
@@ -329,7 +316,7 @@ def _in_place(name: str, new: Numbers) -> Iterator[Sample]:
             most = max(len(row.unique()) for row in one)
             return {
                 "the nearest": error(one, rows.clamp(lowest, highest), allowed),
-                f"{most} numbers in a group": 2.0 * (most > 1 << bits),
+                f"{most} numbers in a group": wrong(most > 1 << bits),
             }
 
         # Groups need not be rows.
@@ -352,7 +339,7 @@ def _unsigned(bits: int, new: Numbers) -> Iterator[Sample]:
         ) -> Errors:
             one, form = found[0], (found[0].dtype, tuple(found[0].shape))
             if form not in [(torch.float16, shape) for shape in ((groups * size,), (groups, size))]:
-                return {f"a result of {form}, expected float16 in rows or flat": 2.0}
+                return {f"a result of {form}, expected float16 in rows or flat": wrong(True)}
             return {"integer / scale + minimum": error(one.reshape(-1), wanted, 0.0)}
 
         for given in (data, data.view(torch.uint8), data.view(2, -1), data[None]):
@@ -383,7 +370,7 @@ def bytes_of(codes: Tensor, bits: int) -> Tensor:
     return (flat * 2 ** torch.arange(8)).sum(1).to(torch.uint8)
 
 
-def decoded(data: Tensor, size: int, bits: int, mantissa: int) -> tuple[Tensor, Tensor]:
+def _numbers_of(data: Tensor, size: int, bits: int, mantissa: int) -> tuple[Tensor, Tensor]:
     """Return the numbers of bytes, (groups, size), and the step of each group, (groups, 1), float64."""
     rows = data.detach().cpu().view(-1, size * bits // 8 + _STEP)
     steps = rows[:, -_STEP:].flatten().clone().view(torch.float32).double().view(-1, 1)
@@ -393,10 +380,10 @@ def decoded(data: Tensor, size: int, bits: int, mantissa: int) -> tuple[Tensor, 
 
 def _formatted(rows: Tensor, bits: int, mantissa: int, found: list[Tensor]) -> Errors:
     """Compare codes with the rows, (groups, size), that they are of."""
-    back, steps = decoded(found[0], rows.shape[1], bits, mantissa)
+    back, steps = _numbers_of(found[0], rows.shape[1], bits, mantissa)
     finite = rows.isfinite().all(1)
     seen = ~back.isfinite().all(1)
-    errors = {"a NaN or an infinity in its group only": 2.0 * (not torch.equal(seen, ~finite))}
+    errors = {"a NaN or an infinity in its group only": wrong(not torch.equal(seen, ~finite))}
     rows, back, steps = rows[finite], back[finite], steps[finite]
     largest = rows.abs().amax(1, keepdim=True)
     # Half of the last place, or of the smallest number, which is a step times a power of two.
@@ -454,7 +441,7 @@ def _format_dequantize(new: Numbers) -> Iterator[Sample]:
     for (bits, mantissa), (groups, size) in itertools.product(LARGEST, ((4, 64), (1, 16), (5, 0))):
         size = size or _SMALLEST[bits]
         data = _all_codes(bits, groups, size)
-        numbers, _ = decoded(data, size, bits, mantissa)
+        numbers, _ = _numbers_of(data, size, bits, mantissa)
         how = {"group_size": size, "q_mantisa_bits": mantissa, "q_exponent_bits": bits - mantissa - 1}
         shape = (2, 128) if (groups, size) == (4, 64) else (groups, size)
         for given in (data, data.view(-1)):
@@ -472,7 +459,7 @@ def _format_selected(new: Numbers) -> Iterator[Sample]:
         size = 64 if groups == 4 else 16
         parts = groups * size // shape[1]
         data = _all_codes(8, groups, size)
-        numbers = decoded(data, size, 8, 3)[0].view(parts, -1)[places]
+        numbers = _numbers_of(data, size, 8, 3)[0].view(parts, -1)[places]
         arguments = {
             "val": nothing_yet(*shape), "val_q": data, "indexes": torch.tensor(places, dtype=kind), "group_size": size,
             "q_mantisa_bits": 3, "q_exponent_bits": 4,

@@ -16,7 +16,9 @@ Values = dict[str, Any]
 Allowed = Callable[[Tensor, torch.dtype], "Tensor | float"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_SUFFIXES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+NAMES = {
+    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64", torch.int64: "int64",
+}  # fmt: skip
 
 #: What an argument is changed to; each has to be rejected unless `OpSpec.taken` names it.
 TYPE, FLOAT = "another type", "another float type"
@@ -41,6 +43,11 @@ def once(wanted: Tensor, dtype: torch.dtype) -> Tensor:
 def roundings(count: float, floor: float = 1.0) -> Allowed:
     """Return an error of `count` roundings of the type; floor: the smallest number that is rounded."""
     return lambda wanted, dtype: count * torch.finfo(dtype).eps * (floor + wanted.abs())
+
+
+def wrong(fact: object) -> float:
+    """Return inf for a fact that must not be, else 0, as an error."""
+    return float("inf") if fact else 0.0
 
 
 def error(found: Any, wanted: Tensor, allowed: Tensor | float) -> float:
@@ -86,13 +93,14 @@ class Sample:
         """Return how many times further from float64 than allowed each result is, by what it is."""
         if callable(self.results):
             return self.results(found)
-        errors = {
-            f"{len(found)} results, expected {len(self.results)}": float(len(found) != len(self.results)) * 2
-        }
+        counts = len(found), len(self.results)
+        errors = {f"{counts[0]} results, expected {counts[1]}": wrong(counts[0] != counts[1])}
         for at, (one, wanted) in enumerate(zip(found, self.results, strict=False)):
             kind = dtype if wanted.dtype == torch.float64 else wanted.dtype
-            errors[f"result {at} of {one.dtype}, expected {kind}"] = 2.0 * (one.dtype != kind)
-            errors[f"result {at}"] = error(one, wanted, self.allowed(wanted.double(), one.dtype))
+            if getattr(one, "dtype", None) != kind:
+                errors[f"result {at}: {getattr(one, 'dtype', one)}, expected {kind}"] = wrong(True)
+            else:
+                errors[f"result {at}"] = error(one, wanted, self.allowed(wanted.double(), kind))
         return errors
 
 
@@ -111,7 +119,7 @@ class OpSpec:
     written:  arguments that the function writes. in_place: it returns the written one.
     types:    types of samples. what: a name for reports. typed: upstream has a function for each float type.
     strides:  the argument whose order of memory the results have; contiguous if empty.
-    rejects:  whether arguments that do not fit have to be rejected, and how:
+    rejects:  arguments that do not fit have to be rejected.
     numbers:  argument -> what is wrong with it -> a value. together: what is wrong -> several arguments.
     taken:    (argument, change) that is right, too.
     sizes:    the error may name a size in place of an argument. named: arguments that it names, whatever else it
@@ -168,7 +176,7 @@ class OpSpec:
 
 def typed(op: Any, name: str, dtype: torch.dtype) -> Any:
     """Return a function for one float type."""
-    return getattr(op, f"{name}_{_SUFFIXES[dtype]}")
+    return getattr(op, f"{name}_{NAMES[dtype]}")
 
 
 def takes(**changes: tuple[str, ...]) -> frozenset[tuple[str, str]]:
@@ -204,7 +212,6 @@ def nothing_yet(*shape: int) -> Tensor:
     return torch.full(shape, torch.nan, dtype=torch.float64)
 
 
-_MANY, _NAN = float("inf"), float("nan")
 #: Rows of eight numbers, extreme and degenerate; their squares are numbers of float32.
 EXTREMES = {
     "zeros": [0.0] * 8,
@@ -217,9 +224,9 @@ EXTREMES = {
     "large": [1e18, -1e18, 0.0, 1e17] * 2,
     "of every size": [1e-20, -1e-10, 1e-5, 1.0, -1e4, 1e8, 1e12, -1e16],
     "halfway": [number + 0.5 for number in range(-4, 4)],
-    "an infinity": [_MANY, *[1.0] * 7],
-    "both infinities": [_MANY, -_MANY, *[1.0] * 6],
-    "a NaN": [*[1.0] * 7, _NAN],
+    "an infinity": [torch.inf, *[1.0] * 7],
+    "both infinities": [torch.inf, -torch.inf, *[1.0] * 6],
+    "a NaN": [*[1.0] * 7, torch.nan],
 }
 
 
