@@ -40,6 +40,7 @@ def first(folder: Path) -> dict[str, Any]:
 def recorded(folder: Path, *program: str, by: str = "module") -> Path:
     done = compare("record", "--by", by, folder, "--", *program)
     assert done.returncode == 0, done.stderr
+    assert {*json.loads((folder / "record.json").read_text())["versions"]} == {"torch", "accel-compare"}
     return folder
 
 
