@@ -80,3 +80,15 @@ def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, chos
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", chosen)
     assert len(found.engine) >= least
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
+
+
+def test_optimizers_of_the_cpu_are_right_in_plain_torch(tmp_path: Path) -> None:
+    """Without a built library or a compiler: every form of numbers that the library is tried with."""
+    alone = {"PATH": "", "CXX": "", "ACCEL_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    chosen = "CPU and (form or step or nothing or finite) and not optimizer_steps"
+    command = "pytest -q -n 0 -p no:cacheprovider --accel cpu --pyargs accel_testkit.suite.test_op_steps -k"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), chosen], env={**os.environ, **alone}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
