@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_OPS = "test_ops or test_op_"
 SOURCES = {
     "accel-ops/src/accel_ops/plain.py": ("", "RandomLTD or Spatial or Packbits or Evoformer"),
     "accel-ops/src/accel_ops/inference.py": ("", "Inference or attention"),
@@ -133,7 +132,8 @@ def killed(package: str, path: str, text: str, vendor: str, checks: str) -> bool
         ignored = shutil.ignore_patterns("tests", "__pycache__", "build", "dist")
         shutil.copytree(ROOT / "packages" / package, place, ignore=ignored)
         Path(folder, "packages", path).write_text(text, encoding="utf-8")
-        own = {"PYTHONPATH": str(place / "src"), "ACCEL_CACHE_DIR": str(Path(folder, "cache"))}
+        cache = {} if vendor else {"ACCEL_CACHE_DIR": str(Path(folder, "cache"))}  # keeps the built simulator
+        own = {"PYTHONPATH": str(place / "src"), **cache}
         environment = {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}
         compiled = "from accel_ops import library; raise SystemExit(library.load().functions is None)"
         if subprocess.run(
@@ -143,10 +143,11 @@ def killed(package: str, path: str, text: str, vendor: str, checks: str) -> bool
         suite = (
             f"pytest --pyargs accel_testkit.suite --accel {vendor or 'cpu'} -x -q -p no:cacheprovider -n 0 -k"
         )
-        command = [sys.executable, "-m", *suite.split(), f"({_OPS}) and ({checks})"]
-        if vendor:
-            command = [sys.executable, "-m", "accel_core.cli", "sim", vendor, "--", *command]
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=900, check=False)
+        command = [sys.executable, "-m", *suite.split(), f"(test_ops or test_op_) and ({checks})"]
+        simulated = [sys.executable, "-m", "accel_core.cli", "sim", vendor, "--"] if vendor else []
+        done = subprocess.run(
+            [*simulated, *command], env=environment, capture_output=True, timeout=900, check=False
+        )
         return done.returncode != 0
 
 
@@ -157,10 +158,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    draw, left = random.Random(options.seed), {}
+    draw = random.Random(options.seed)
     texts = {path: (ROOT / "packages" / path).read_text(encoding="utf-8") for path in SOURCES}
-    for path, text in texts.items():
-        left[path] = of_python(text) if path.endswith(".py") else of_cpp(text)
+    left = {path: (of_python if path.endswith(".py") else of_cpp)(text) for path, text in texts.items()}
     sound: set[str] = set()
     for _ in range(options.count):
         path = draw.choice([path for path in left if left[path]])
