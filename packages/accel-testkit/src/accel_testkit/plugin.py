@@ -10,10 +10,12 @@ heavy and touches no test outside the suite.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,11 +73,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " of other accelerators in the same environment",
     )
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
+    group.addoption(
+        "--resume", action="store_true", help="go on with the run of --results that a crash or a signal ended"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the suite's markers, and keep the environment, which the accelerator may change."""
     config.stash[_ENVIRONMENT] = dict(os.environ)
+    if config.getoption("resume") and not config.getoption("results"):
+        raise pytest.UsageError("--resume needs --results FILE")
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 
@@ -87,6 +94,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     package = f"{collection_path.parent.name}.{collection_path.name}"
     named = any(package in arg.replace("\\", "/").replace("/", ".") for arg in config.args)
     return None if named else True
+
+
+def streamed(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of FILE.jsonl, but for those that a crash has cut off."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def is_check(item: pytest.Item) -> bool:
@@ -113,8 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties.append((results.PROPERTY, results.describe(item)))
         item.user_properties.append((results.ABOUT, results.about(item)))
     if not hasattr(config, "workerinput"):
-        recorder = results.RunRecorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
+        file, resumed = config.getoption("results"), config.getoption("resume")
+        recorder = results.RunRecorder(config.stash[target.TARGET], tuple(tiers), file, resumed)
         config.pluginmanager.register(recorder, "accel-results")
+        done = recorder.resume([item for item in items if is_check(item)])
+        _deselect(config, items, lambda item: results.describe(item)["id"] in done)
 
 
 def _deselect(

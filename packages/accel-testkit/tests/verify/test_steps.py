@@ -137,6 +137,24 @@ def test_a_fault_costs_its_row_and_is_named(name: str, tmp_path: Path) -> None:
     assert json.loads(json.dumps(row.table)) == row.table
 
 
+@pytest.mark.more
+def test_crash_costs_one_check(tmp_path, monkeypatch) -> None:
+    killed = '("[initial_seed]", "[is_available]", "[create_graph]")'  # the last one, too
+    program = f"import os\ndef pytest_runtest_setup(item):\n    if item.name.endswith({killed}): os.kill(os.getpid(), 9)\n"
+    (tmp_path / "killer.py").write_text(program, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p killer -k current_device_stays")
+    multi = _BY_NAME["multi"]
+    row = multi.run("cpu", "quick", tmp_path / "step", _LIMIT, lambda far: None)
+    assert row.state == "failed"
+    names = [f"device.current_device_stays[{name}]" for name in ("initial_seed", "is_available", "create_graph")]
+    assert sorted(failure["name"] for failure in row.failures) == sorted(names)
+    assert all("died by SIGKILL" in failure["reason"] for failure in row.failures)
+    checks = json.loads((tmp_path / "step" / "results.json").read_text())["checks"]
+    assert len(checks) > 30
+    assert row.found == f"0 passed, 3 failed, {len(checks) - 3} skipped"
+
+
 def test_a_step_that_works_passes_without_advice(tmp_path: Path) -> None:
     row = run("device", "check('a'); check('b', 'skipped', 'declared'); finish()", tmp_path / "step")
     assert (row.state, row.found) == ("passed", "1 passed, 0 failed, 1 skipped")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import current
 from accel_core.vendor import distribution_version
+from accel_testkit.plugin import streamed
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 
@@ -83,6 +85,22 @@ def subject(check: str, named: str, message: str) -> str:
     return named or next(iter(words), check.partition("[")[0])
 
 
+def earlier(path: Path, items: Iterable[pytest.Item]) -> dict[str, dict[str, Any]]:
+    """Return the rows that a run left in FILE.jsonl. The check that did not end has failed."""
+    rows: dict[str, dict[str, Any]] = {}
+    running, reason = "", ""
+    for line in streamed(path):
+        if "id" in line:
+            rows[line["id"]] = line
+        running = "" if "id" in line else line.get("running", running)
+        reason = line.get("ended", reason)
+    for item in items:
+        if item.nodeid.rpartition("/")[2] == running:
+            row = {"outcome": "failed", "trait": "", "reason": reason or "the process ended in this check"}
+            rows[describe(item)["id"]] = {**describe(item), **row}
+    return rows
+
+
 @dataclass
 class Cause:
     """Failed checks of one op or method, the simplest first; the others may pass once it does."""
@@ -98,15 +116,18 @@ class RunRecorder:
     target: Target
     tiers: tuple[str, ...]
     path: Path | None
+    resumed: bool = False
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
     about: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     found: list[Cause] = field(default_factory=list)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Remove the stream of an earlier run, and write the number of checks."""
+        """Begin the stream with the checks of the run that is resumed, and the number of the others."""
         if self.path is not None:
             self.path.with_suffix(".jsonl").unlink(missing_ok=True)
+        for row in self.checks.values():
+            self._stream(row)
         self._stream({"collected": len(session.items)})
 
     def note(self, text: str) -> None:
@@ -116,6 +137,13 @@ class RunRecorder:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which check runs, for a run that a driver ends."""
         self._stream({"running": nodeid.rpartition("/")[2]})
+
+    def resume(self, items: list[pytest.Item]) -> set[str]:
+        """Take the results of the run that was cut off; return the ids of its checks."""
+        if self.path is not None and self.resumed:
+            self.checks = earlier(self.path.with_suffix(".jsonl"), items)
+            self.about = {describe(item)["id"]: about(item) for item in items}
+        return set(self.checks)
 
     def _stream(self, line: dict[str, Any]) -> None:
         """Append a line to FILE.jsonl, which a run that is cut off leaves behind."""
@@ -151,6 +179,10 @@ class RunRecorder:
                 row["cause"] = subject(name, self.about[name][0], row["reason"])
                 causes.setdefault(row["cause"], Cause(row["cause"])).checks.append(name)
         self.found = [*causes.values()]
+        if self.resumed and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            exitstatus = session.exitstatus = (
+                pytest.ExitCode.TESTS_FAILED if self.found else pytest.ExitCode.OK
+            )
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             self._order(terminal.stats, whole=session.config.get_verbosity() > 0)

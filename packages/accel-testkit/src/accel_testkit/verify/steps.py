@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.isolated import run_module
+from accel_testkit.plugin import streamed
 from accel_testkit.stock_builds import NOT_STARTED
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
 
 #: Name of the environment variable with the file to which a child writes its answer.
 ANSWER = "ACCEL_VERIFY_ANSWER"
 _POLL_SECONDS = 0.1
+#: How often checks are started; each crash costs one of them.
+_STARTS = 6
 _KEPT = 2000
 #: Bytes after which what a step has printed is dropped, so that a driver does not fill the disk.
 _MOST_PRINTED = 64 << 20
@@ -62,28 +65,42 @@ class Step:
                 old.unlink()
         began = time.monotonic()
         named = {"DS_ACCELERATOR": key} if self.named else {}
-        process = _start(self.command(key, mode, folder), named, folder)
-        status = _wait(process, folder, limit, lambda: tick(_far(folder)))
-        row = StepRow(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
-        try:
-            left = dict(self.read(folder))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            left = {"found": f"no result ({type(error).__name__})", "incomplete": True}
+        row, known = StepRow(self.name, self.title, PASSED), 0
+        for again in range(_STARTS):
+            command = (*self.command(key, mode, folder), *(("--resume",) if again else ()))
+            status = _wait(_start(command, named, folder), folder, limit, lambda: tick(_far(folder)))
+            left = self._left(folder)
+            how = _how(status, limit, incomplete=bool(left.get("incomplete")))
+            if not how or left.get("begun", 0) <= known:
+                break
+            known = left["begun"]
+            with (folder / "results.jsonl").open("a", encoding="utf-8") as lines:
+                lines.write("\n" + json.dumps({"ended": f"{how}\n{last_words(folder)}"}) + "\n")
+        row.seconds = round(time.monotonic() - began, 1)
         row.found, row.failures = str(left.get("found", "")), left.get("failures", [])
         row.table = left.get("table", [])
-        if status is None:
-            row.state, row.found = TIMED_OUT, f"no progress for {limit:.0f} s; {row.found}"
-        elif status < 0:
-            row.state, row.found = CRASHED, f"died by {_signal(-status)}; {row.found}"
-        elif left.get("incomplete"):
-            row.state, row.found = CRASHED, f"ended with status {status}; {row.found}"
-        elif row.failures:
-            row.state = FAILED
-        if row.state in (TIMED_OUT, CRASHED):
+        row.state = FAILED if row.failures else PASSED
+        if how:
+            row.state, row.found = TIMED_OUT if status is None else CRASHED, f"{how}; {row.found}"
             reason = f"{row.state} here\n{last_words(folder)}"
             row.failures.append({"name": left.get("running") or self.title, "reason": reason})
         row.advice = self.advice if row.state != PASSED else ""
         return row
+
+    def _left(self, folder: Path) -> dict[str, Any]:
+        try:
+            return dict(self.read(folder))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return {"found": f"no result ({type(error).__name__})", "incomplete": True}
+
+
+def _how(status: int | None, limit: float, *, incomplete: bool) -> str:
+    """Return how a process ended before it was done, else nothing."""
+    if status is None:
+        return f"no progress for {limit:.0f} s"
+    if status < 0:
+        return f"died by {_signal(-status)}"
+    return f"ended with status {status}" if incomplete else ""
 
 
 def _far(folder: Path) -> str:
@@ -103,7 +120,7 @@ def _streamed(folder: Path) -> list[Any]:
 @lru_cache(maxsize=1)
 def _parsed(path: Path, size: int) -> list[Any]:
     """Return the lines of a file; parsed again only when its size changes."""
-    return list(_lines(path)) if size else []
+    return list(streamed(path)) if size else []
 
 
 def not_run(step: Step, why: str) -> StepRow:
@@ -159,7 +176,7 @@ def _suite(folder: Path) -> Mapping[str, Any]:
     """Read results as they came: of a run that was cut off, too."""
     rows: dict[str, dict[str, str]] = {}
     running, finished = "", False
-    for line in _lines(folder / "results.jsonl"):
+    for line in streamed(folder / "results.jsonl"):
         if "running" in line:
             running = line["running"]
         elif "finished" in line:
@@ -185,18 +202,9 @@ def _suite(folder: Path) -> Mapping[str, Any]:
         "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
         "failures": failures,
         "incomplete": not finished or not rows,
+        "begun": len(rows) + bool(running),
         "running": running,
     }
-
-
-def _lines(path: Path) -> Iterable[Any]:
-    if not path.is_file():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:  # the last one of a process that was killed
-            return
 
 
 def _checks(package: str, tier: str) -> Callable[[str, str, Path], Iterable[str]]:
