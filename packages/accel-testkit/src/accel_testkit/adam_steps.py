@@ -1,55 +1,15 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a vendor's fused optimizers beside plain torch in float64: Adam with all of DeepSpeed's flags, and Lion."""
+"""Steps of a kernel for Adam or Lion beside plain torch in float64."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from accel_ops import fused_optimizers, reference
-from accel_ops.fused_optimizers import AdamStep
-
-_SHAPES = [(1,), (31, 3), (2, 3, 4), (257,)]
-#: Rate, betas and epsilon: DeepSpeed's defaults, which half types do not hold, and others.
-_CONSTANTS = ((1e-2, 0.9, 0.999, 1e-8), (1e-2, 0.8, 0.95, 1e-4))
-_ROUNDING = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-
-
-def largest_error(
-    step: Callable[..., Any],
-    device: str | torch.device,
-    dtype: torch.dtype = torch.float32,
-    moments: torch.dtype = torch.float32,
-) -> float:
-    """Return the largest error of parameters and moments after three steps.
-
-    Unit: four roundings of the coarser type, so that a correct step is below 1.
-
-    step: called as DeepSpeed's `multi_tensor_adam`, with and without decoupled decay and bias correction.
-    """
-    torch.manual_seed(9)
-    unit, worst = 4 * max(_ROUNDING[dtype], _ROUNDING[moments]), 0.0
-    for mode, correct, decay, rates in itertools.product((0, 1), (0, 1), (0.0, 0.1), _CONSTANTS):
-        kinds = (dtype, dtype, moments, moments)
-        start = [[torch.rand(shape).to(kind) for shape in _SHAPES] for kind in kinds]
-        for tensors in (start[0], *start[2:]):
-            tensors[1][0] = 0.0  # rows without a gradient so far
-        found = [[tensor.to(device) for tensor in tensors] for tensors in start]
-        wanted = [[tensor.double() for tensor in tensors] for tensors in start]
-        for number in (1, 2, 3):
-            constants = (*rates, number, mode, correct, decay)
-            step(2048, torch.zeros(1, dtype=torch.int32, device=device), found, *constants)
-            adam = AdamStep(torch.zeros(1), *constants)
-            reference.step_lists(reference.adam, wanted, **adam.hyperparameters)
-        for ours, theirs in zip(found[1:], wanted[1:], strict=True):
-            for a, b in zip(ours, theirs, strict=True):
-                worst = max(worst, float((a.cpu().double() - b).abs().max()) / unit)
-    return worst
-
+from accel_ops import fused_optimizers
 
 FLAG = torch.zeros(1, dtype=torch.int32)
 #: Parameters in bfloat16 with moments in float32, which torch's operators refuse.

@@ -140,14 +140,16 @@ def test_a_fault_costs_its_row_and_is_named(name: str, tmp_path: Path) -> None:
 @pytest.mark.more
 def test_crash_costs_one_check(tmp_path, monkeypatch) -> None:
     killed = '("[initial_seed]", "[is_available]", "[create_graph]")'  # the last one, too
-    program = f"import os\ndef pytest_runtest_setup(item):\n    if item.name.endswith({killed}): os.kill(os.getpid(), 9)\n"
+    program = f"import os\ndef pytest_runtest_setup(item): item.name.endswith({killed}) and os.kill(os.getpid(), 9)\n"
     (tmp_path / "killer.py").write_text(program, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p killer -k current_device_stays")
     multi = _BY_NAME["multi"]
     row = multi.run("cpu", "quick", tmp_path / "step", _LIMIT, lambda far: None)
     assert row.state == "failed"
-    names = [f"device.current_device_stays[{name}]" for name in ("initial_seed", "is_available", "create_graph")]
+    names = [
+        f"device.current_device_stays[{name}]" for name in ("initial_seed", "is_available", "create_graph")
+    ]
     assert sorted(failure["name"] for failure in row.failures) == sorted(names)
     assert all("died by SIGKILL" in failure["reason"] for failure in row.failures)
     checks = json.loads((tmp_path / "step" / "results.json").read_text())["checks"]

@@ -105,16 +105,12 @@ def _how(status: int | None, limit: float, *, incomplete: bool) -> str:
 
 def _far(folder: Path) -> str:
     """Return how far a running step is."""
-    lines = _streamed(folder)
+    path = folder / "results.jsonl"
+    lines = _parsed(path, _size(path))
     if lines and "progress" in lines[-1]:
         return str(lines[-1]["progress"])
     done = sum("id" in line for line in lines)
     return f"{done} checks" if done else "…"
-
-
-def _streamed(folder: Path) -> list[Any]:
-    path = folder / "results.jsonl"
-    return _parsed(path, _size(path))
 
 
 @lru_cache(maxsize=1)
