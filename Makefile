@@ -13,6 +13,9 @@ RANKS = $(or $(filter 2,$(shell lscpu -p=CORE,SOCKET 2>/dev/null | grep '^[0-9]'
 # pyproject.toml switches pytest's cache off, which the runs of pytest inside of tests would write over.
 REMEMBERED := -o "addopts=-ra --strict-markers --strict-config --import-mode=importlib" -o cache_dir=.pytest_cache
 
+# Checks beside each other.
+MAKEFLAGS += --jobs=2
+
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export UV_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
