@@ -18,7 +18,7 @@ import torch
 
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
-from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_testkit import timing
 from benchmarks import results
 

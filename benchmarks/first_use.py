@@ -40,9 +40,9 @@ optimizer = engine.optimizer.optimizer
 assert type(optimizer).__name__ == {optimizer!r}, optimizer
 how = "torch"
 if {ours}:
-    from accel_ops import library
+    from accel_ops.host import library
     how = library.load().reason
-    assert type(optimizer.ds_opt_adam).__module__ == "accel_ops.op_builder.optimizers"
+    assert type(optimizer.ds_opt_adam).__module__ == "accel_ops.optimizers.host"
 torch.distributed.destroy_process_group()
 print("took", took, how)
 """

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from accel_ops import library, optim
-from accel_ops.op_builder import CPUAdamBuilder
+from accel_ops import optim
+from accel_ops.host import library
+from accel_ops.optimizers.host import CPUAdamBuilder
 from accel_testkit import timing
 from benchmarks import results
 from benchmarks.stock import own_op
@@ -23,8 +24,7 @@ from benchmarks.stock import own_op
 SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]
 GOAL_TRIAD = 0.85
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-#: Bytes that a step moves for a parameter with float32 states: parameter, gradient and states are read, all but the
-#: gradient written.
+#: Bytes that a step moves for a parameter with float32 states.
 BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
 STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
 

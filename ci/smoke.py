@@ -31,7 +31,7 @@ print(json.dumps([f"{cls.__module__}.{cls.__qualname__}", found is accel_core.ge
 """
 _LIBRARY = """
 import json
-from accel_ops import library
+from accel_ops.host import library
 print(json.dumps([library.load().reason, library.WHEEL]))
 """
 

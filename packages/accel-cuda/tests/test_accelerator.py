@@ -17,7 +17,7 @@ from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator, accelerator, nvml, ranges, visible
 from accel_cuda.kernels import loading
 from accel_cuda.op_builder import TABLE, toolkit
-from accel_ops.device_kernels import KernelsUnusable
+from accel_ops.device.kernels import KernelsUnusable
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 import accel_sim
 from accel_cuda.kernels import compiled_here, images, rtc
-from accel_ops.routes import ARGUMENTS
+from accel_ops.device.routes import ARGUMENTS
 from accel_sim.driver import trials
 from shared import kernel_wheels
 
@@ -118,7 +118,7 @@ started = []
 starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
 sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
 sys.path.insert(0, sys.argv[1])
-from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_cuda import __file__ as installed
 from accel_cuda.kernels import loading
 from accel_cuda.op_builder.ours import QuantizerBuilder

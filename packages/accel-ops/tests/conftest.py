@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import library
+from accel_ops.host import library
 
 
 @pytest.fixture

@@ -12,19 +12,15 @@ import torch
 
 from accel_core import lost_devices
 from accel_core.op_builder import self_test
-from accel_ops import fused_optimizers, library, routes, self_checks, step_kernels
-from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
-from accel_ops.fused_optimizers import AdamStep, Lists, Step
+from accel_ops.device import routes, self_checks
+from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.host import library
 from accel_ops.inference import INFERENCE, TransformerFunctions
+from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
 from accel_ops.op import runtime_ops
-from accel_ops.op_builder import (
-    CPUAdagradBuilder,
-    CPUAdamBuilder,
-    CPULionBuilder,
-    FusedAdamBuilder,
-    PinMemoryBuilder,
-    UtilsBuilder,
-)
+from accel_ops.optimizers import fused, step_kernels
+from accel_ops.optimizers.fused import AdamStep, Lists, Step
+from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, FusedAdamBuilder
 
 BUILDERS = [
     CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, PinMemoryBuilder, UtilsBuilder, FusedAdamBuilder
@@ -201,7 +197,7 @@ def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
     """As an operator that gets its numbers in the parameter's type."""
     kind = lists[1][0].dtype
     beta1, beta2, epsilon = torch.tensor((adam.beta1, adam.beta2, adam.epsilon)).to(kind).tolist()
-    fused_optimizers.adam_step(lists, adam._replace(beta1=beta1, beta2=beta2, epsilon=epsilon))
+    fused.adam_step(lists, adam._replace(beta1=beta1, beta2=beta2, epsilon=epsilon))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -209,7 +205,7 @@ def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
     def reason(step: Step) -> str:
         return routes.wrong_step("op", step, HOST, dtype, 1, 1)
 
-    assert reason(fused_optimizers.adam_step) == ""
+    assert reason(fused.adam_step) == ""
     assert bool(reason(rounds_its_numbers)) == (dtype != torch.float32)
 
 
@@ -219,9 +215,9 @@ def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("builder", "function", "plain"),
     [
-        (fused_optimizers.FusedAdamBuilder, "multi_tensor_adam", fused_optimizers.multi_tensor_adam),
-        (fused_optimizers.FusedLambBuilder, "lamb", fused_optimizers.lamb),
-        (fused_optimizers.FusedLionBuilder, "multi_tensor_lion", fused_optimizers.multi_tensor_lion),
+        (fused.FusedAdamBuilder, "multi_tensor_adam", fused.multi_tensor_adam),
+        (fused.FusedLambBuilder, "lamb", fused.lamb),
+        (fused.FusedLionBuilder, "multi_tensor_lion", fused.multi_tensor_lion),
     ],
 )
 def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain) -> None:  # type: ignore[no-untyped-def]
@@ -235,20 +231,20 @@ def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder,
 def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not() -> None:
     def with_op(operator: str) -> Any:
         call = {"multi_tensor_adam": (operator, lambda *arguments: "through the op")}
-        return fused_optimizers.ADAM.builder(__name__, runtime_ops(fused_optimizers.ADAM, call))()
+        return fused.ADAM.builder(__name__, runtime_ops(fused.ADAM, call))()
 
     builder = with_op("aten.add")
     assert builder.reason == "torch.ops.aten.add"
     assert builder.load().multi_tensor_adam() == "through the op"
     builder = with_op("aten.no_such_op")
     assert builder.reason == "plain torch: this runtime has no torch.ops.aten.no_such_op"
-    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
 
 
 # --- FusedAdam over torch's own operators, and plain torch where they cannot be used
 
 
-Builder = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST))
+Builder = fused.ADAM.builder(__name__, routes.torch_fused_adam(HOST))
 
 
 @pytest.fixture(autouse=True)
@@ -309,7 +305,7 @@ def test_the_reason_is_what_load_found() -> None:
 def test_types_that_the_operator_refuses_are_plain_torch(kinds: Any, calls: list[int]) -> None:
     found, wanted = tensors(*kinds), tensors(*kinds)
     step(found)
-    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    step(wanted, function=fused.multi_tensor_adam)
     assert calls == []
     assert all(torch.equal(a[0], b[0]) for a, b in zip(found, wanted, strict=True))
 
@@ -320,7 +316,7 @@ def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls: list[int]) -> N
     lists = [[*a, *b, *c] for a, b, c in zip(fits, halves, strided, strict=True)]
     wanted = [[tensor.clone() for tensor in group] for group in lists]
     step(lists)
-    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    step(wanted, function=fused.multi_tensor_adam)
     assert calls == [1]
     for ours, theirs in zip(lists[1:], wanted[1:], strict=True):
         for a, b in zip(ours, theirs, strict=True):
@@ -364,7 +360,7 @@ def test_an_operator_that_fails_its_trial_is_not_used(
 ) -> None:
     monkeypatch.setattr(torch, "_fused_adamw_", operator)
     builder = Builder()
-    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
     assert builder.reason.startswith("plain torch: torch._fused_adamw_ " + reported)
     assert "keys" not in builder.reason
 
@@ -406,7 +402,7 @@ def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pyte
 def test_another_schema_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
     builder = Builder()
-    assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
+    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
     assert "has other arguments in torch" in builder.reason
 
 
@@ -424,7 +420,7 @@ class Recorded:
         self.found, self.works, self.captures = 0, True, False
         self.taken: list[AdamStep] = []
         route = routes.StepRoute((), "kernels if they work", self._find, self._takes, lambda: self.captures)
-        self._builder = fused_optimizers.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
+        self._builder = fused.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._builder, name)
@@ -434,12 +430,12 @@ class Recorded:
 
     def _find(self) -> tuple[Step, str]:
         self.found += 1
-        plain = fused_optimizers.adam_step, "plain torch (no kernels: why)"
+        plain = fused.adam_step, "plain torch (no kernels: why)"
         return (self._kernels, "kernels") if self.works else plain
 
     def _kernels(self, lists: Lists, constants: AdamStep) -> None:
         self.taken.append(constants)
-        fused_optimizers.adam_step(lists, constants)
+        fused.adam_step(lists, constants)
 
 
 @pytest.fixture
@@ -454,7 +450,7 @@ def take(op: Any, *kinds: torch.dtype, strided: bool = False) -> None:
 
     found, wanted = lists(), lists()
     step(found, function=op.multi_tensor_adam)
-    step(wanted, function=fused_optimizers.multi_tensor_adam)
+    step(wanted, function=fused.multi_tensor_adam)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs)
 

@@ -13,9 +13,9 @@ import torch
 
 from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
 from accel_ops import plain
-from accel_ops.fp_quantizer import FPQuantizerBuilder
 from accel_ops.inference import CoreFunctions, TransformerFunctions
-from accel_ops.quantizer import QuantizerBuilder
+from accel_ops.quantizers.fp_quantizer import FPQuantizerBuilder
+from accel_ops.quantizers.quantizer import QuantizerBuilder
 
 NONE = torch.empty(0)
 

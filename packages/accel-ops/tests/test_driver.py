@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_ops import binding, library
+from accel_ops.host import binding, library
 from shared.children import run
 
 HERE = Path(__file__).parent / "driver"

@@ -22,10 +22,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_ops import library
 from accel_ops.errors import InvalidTensors, UnknownOptimizer
-from accel_ops.op_builder import CPUAdamBuilder
-from accel_ops.op_builder import optimizers as python
+from accel_ops.host import library
+from accel_ops.optimizers import host as python
+from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 
 SCALARS = (3, 1e-2, 0.9, 0.99, 1e-8, 0.01, True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import kernels, library
+from accel_ops.host import kernels, library
 from shared.children import run
 
 #: Program that loads without a library in the wheel, and prints the reason.
@@ -152,7 +152,7 @@ def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library
 
 def test_functions_exist_after_a_failed_load(without_library: None) -> None:
     """DeepSpeedCPUAdam.__del__ calls destroy_adam without a check, so it must always exist."""
-    from accel_ops.op_builder import CPUAdamBuilder
+    from accel_ops.optimizers.host import CPUAdamBuilder
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -161,7 +161,7 @@ def test_functions_exist_after_a_failed_load(without_library: None) -> None:
 
 
 def test_functions_that_upstream_may_add_are_refused_by_name() -> None:
-    from accel_ops.op_builder import CPUAdamBuilder
+    from accel_ops.optimizers.host import CPUAdamBuilder
 
     with pytest.raises(AttributeError, match="cpu_adam has no function adam_undo"):
         CPUAdamBuilder().load().adam_undo(0, [0])

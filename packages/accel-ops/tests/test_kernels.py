@@ -14,13 +14,14 @@ import torch
 
 from accel_core.errors import InvalidOpArgument
 from accel_core.native import compiler
-from accel_ops import fused_optimizers, quantizer_kernels, step_kernels
-from accel_ops.device_kernels import KernelsUnusable
-from accel_ops.fused_optimizers import AdamStep
-from accel_ops.quantizer import QuantizerFunctions
-from accel_ops.quantizer_kernels import KernelQuantizerFunctions, self_check
-from accel_ops.routes import ARGUMENTS, packed_arguments
-from accel_ops.step_kernels import TENSORS, KernelSteps, tables
+from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.routes import ARGUMENTS, packed_arguments
+from accel_ops.optimizers import fused, step_kernels
+from accel_ops.optimizers.fused import AdamStep
+from accel_ops.optimizers.step_kernels import TENSORS, KernelSteps, tables
+from accel_ops.quantizers import quantizer_kernels
+from accel_ops.quantizers.quantizer import QuantizerFunctions
+from accel_ops.quantizers.quantizer_kernels import KernelQuantizerFunctions, self_check
 from accel_sim import shared
 from accel_sim.driver import HostKernels, KernelFault, source
 from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
@@ -217,7 +218,7 @@ def some(shape: Any = (5, 3), *kinds: torch.dtype) -> list[list[torch.Tensor]]:
 def in_plain_torch(lists: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
     """The lists after a step in plain torch; those that are given stay."""
     made = [[tensor.clone() for tensor in column] for column in lists]
-    fused_optimizers.adam_step(made, ADAM)
+    fused.adam_step(made, ADAM)
     return made
 
 

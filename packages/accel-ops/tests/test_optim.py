@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import kernels, optim
+from accel_ops import optim
 from accel_ops.errors import InvalidTensors
+from accel_ops.host import kernels
 from shared.children import ranks
 
 TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]

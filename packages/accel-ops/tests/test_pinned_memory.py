@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_ops import pinned_memory
 from accel_ops.errors import OutOfPinnedMemory
-from accel_ops.op_builder import PinMemoryBuilder
-from accel_ops.pinned_memory import LEAST, SLAB, LockedMemory, pinned_like
+from accel_ops.memory import LEAST, MEMORY, SLAB, LockedMemory, PinMemoryBuilder, pinned_like
 
 MIB = 1 << 20
 
@@ -46,7 +44,7 @@ def flags_of(address: int) -> list[str]:
 @pytest.fixture
 def granted() -> int:
     """A size in bytes that this process may lock, and that is large enough for huge pages."""
-    return _granted(pinned_memory._HUGE)
+    return _granted(memory._HUGE)
 
 
 @pytest.fixture
@@ -61,7 +59,7 @@ def _granted(wanted: int) -> int:
         pytest.skip("not run: this system has no /proc that lists what is locked")
     gc.collect()  # releases what earlier tests locked
     probe = mmap.mmap(-1, wanted)
-    if not pinned_memory._mlock(pinned_memory._address(probe), wanted):
+    if not memory._mlock(memory._address(probe), wanted):
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
     probe.close()
@@ -93,14 +91,14 @@ def in_a_child(question: Callable[[], bool]) -> bool:
 
 
 def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
-    memory, tensor = pinned_memory.MEMORY, pinned_like(torch.ones(granted, dtype=torch.uint8))
+    memory, tensor = MEMORY, pinned_like(torch.ones(granted, dtype=torch.uint8))
     assert memory.is_locked(tensor)
     assert in_a_child(lambda: memory.owns(tensor) and not memory.is_locked(tensor))
     assert memory.is_locked(tensor)
 
 
 def test_a_child_allocates_that_was_forked_while_another_thread_did() -> None:
-    memory, locked, forked = pinned_memory.MEMORY, threading.Event(), threading.Event()
+    memory, locked, forked = MEMORY, threading.Event(), threading.Event()
 
     def allocate() -> None:
         with memory._lock:
@@ -136,14 +134,14 @@ def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
 def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
-    monkeypatch.setattr(pinned_memory, "_warned", False)
+    monkeypatch.setattr("accel_ops.memory._mlock", lambda address, length: False)
+    monkeypatch.setattr("accel_ops.memory._warned", False)
     handle = PinMemoryBuilder().load().pin_handle()
     with pytest.warns(RuntimeWarning, match=r"not locked.*ulimit -l"):
         tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0))
     assert tensor.fill_(3).sum() == 3000
-    assert pinned_memory.MEMORY.owns(tensor)
-    assert not pinned_memory.MEMORY.is_locked(tensor)
+    assert MEMORY.owns(tensor)
+    assert not MEMORY.is_locked(tensor)
     assert not handle.is_pinned(tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -212,8 +210,8 @@ def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory
 def test_a_block_is_locked_alone_where_a_slab_is_not(
     memory: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = pinned_memory._mlock
-    monkeypatch.setattr(pinned_memory, "_mlock", lambda start, size: size < SLAB and lock(start, size))
+    lock = memory._mlock
+    monkeypatch.setattr("accel_ops.memory._mlock", lambda start, size: size < SLAB and lock(start, size))
     before = locked_bytes()
     tensor = memory.allocate(MIB, torch.uint8)
     assert memory.is_locked(tensor)
@@ -222,7 +220,7 @@ def test_a_block_is_locked_alone_where_a_slab_is_not(
 
 def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
     _granted(3 * SLAB)
-    memory = pinned_memory.MEMORY
+    memory = MEMORY
     memory.allocate(MIB, torch.uint8)
     slab = memory._slab
     assert slab is not None

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from accel_ops import reference
-from accel_ops.fused_optimizers import AdamStep, adam_step, multi_tensor_lion
+from accel_ops.optimizers.fused import AdamStep, adam_step, multi_tensor_lion
 
 BETAS = (0.8, 0.95)
 

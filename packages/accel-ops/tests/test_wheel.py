@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_ops import library
+from accel_ops.host import library
 from shared.children import run
 
 PACKAGE = Path(__file__).resolve().parents[1]

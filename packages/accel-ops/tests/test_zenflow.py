@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented
-from accel_ops import kernels, zenflow
 from accel_ops.errors import InvalidOption, OverlappedStepFailed, UnknownOptimizer
-from accel_ops.op_builder import CPUAdamBuilder
+from accel_ops.host import kernels
+from accel_ops.optimizers import zenflow
+from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not run: Linux, whose semaphores it uses")
@@ -182,8 +183,8 @@ def test_waiting_without_a_submitted_step_ends_after_the_time(control: torch.Ten
 
 _STARTS_A_WORKER = """
 import os, torch
-from accel_ops import zenflow
-from accel_ops.op_builder import CPUAdamBuilder
+from accel_ops.optimizers import zenflow
+from accel_ops.optimizers.host import CPUAdamBuilder
 zenflow._LOOK_FOR_PARENT = 0.1
 control = torch.zeros(zenflow.ctrl_size(), dtype=torch.uint8).share_memory_()
 zenflow.ctrl_init(control.data_ptr(), 0)

@@ -24,9 +24,9 @@ ROOT = Path(__file__).parents[3]
 SOURCES = {
     "accel-ops/src/accel_ops/plain.py": ("", "RandomLTD or Spatial or Packbits or Evoformer"),
     "accel-ops/src/accel_ops/inference.py": ("", "Inference or attention"),
-    "accel-ops/src/accel_ops/quantizer.py": ("", "Quantizer or quantizer"),
-    "accel-ops/src/accel_ops/fp_quantizer.py": ("", "FPQuantizer or fp_quantizer"),
-    "accel-ops/src/accel_ops/fused_optimizers.py": ("npu", "Fused or lamb or flag"),
+    "accel-ops/src/accel_ops/quantizers/quantizer.py": ("", "Quantizer or quantizer"),
+    "accel-ops/src/accel_ops/quantizers/fp_quantizer.py": ("", "FPQuantizer or fp_quantizer"),
+    "accel-ops/src/accel_ops/optimizers/fused.py": ("npu", "Fused or lamb or flag"),
     "accel-npu/src/accel_npu/op_builder/quantizer.py": ("npu", "Quantizer or quantizer"),
     "accel-npu/src/accel_npu/op_builder/inference.py": ("npu", "Inference or attention"),
     "accel-npu/src/accel_npu/op_builder/fused.py": ("npu", "Fused"),

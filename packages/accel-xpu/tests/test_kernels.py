@@ -18,10 +18,10 @@ import torch
 
 import accel_sim
 from accel_core.op_builder.native import find_compiler
-from accel_ops import fused_optimizers, step_kernels
-from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_ops.quantizer import QuantizerFunctions
-from accel_ops.routes import ARGUMENTS, kernel_adam
+from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.device.routes import ARGUMENTS, kernel_adam
+from accel_ops.optimizers import fused, step_kernels
+from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_xpu.kernels import loading, packaged, shim
 from accel_xpu.kernels.loading import SOURCE
 from accel_xpu.kernels.shim import sizes_of
@@ -386,4 +386,4 @@ def test_device_that_torch_cannot_name_gives_way_to_plain_torch(
 def test_adam_without_kernels_is_plain_torch_for_mixed_types_with_the_reason(machine: Path) -> None:
     (machine / packaged.TABLE).unlink()
     reason = "plain torch (no kernels: no SPIR-V in this install)"
-    assert kernel_adam(SOURCE).find() == (fused_optimizers.adam_step, reason)
+    assert kernel_adam(SOURCE).find() == (fused.adam_step, reason)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_hpu import HPU_Accelerator
-from accel_ops.fp_quantizer import FPQuantizerBuilder
+from accel_ops.quantizers.fp_quantizer import FPQuantizerBuilder
 
 TO, FROM = "cast_to_fp8_v2", "cast_from_fp8"
 PLAIN = FPQuantizerBuilder().load()

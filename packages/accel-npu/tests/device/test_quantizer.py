@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from accel_npu import NPU_Accelerator
-from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizers.quantizer import QuantizerFunctions
 
 Op = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch._compile import _disable_dynamo
 
-from accel_ops import kernels, library
 from accel_ops.errors import InvalidTensors
+from accel_ops.host import kernels, library
 
 __all__ = ["Adagrad", "AdamW", "Lion"]
 

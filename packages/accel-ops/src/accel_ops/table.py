@@ -12,12 +12,14 @@ from accel_core.op_builder import OpTable, names
 SHARED: dict[str, str] = {
     name: f"{module}:{name}"
     for module, builders in {
-        "accel_ops.op_builder": (*names.HOST, *names.FILE_IO),
-        "accel_ops.fused_optimizers": names.FUSED,
+        "accel_ops.optimizers.host": [name for name in names.HOST if name.startswith("CPU")],
+        "accel_ops.memory": ("PinMemoryBuilder", "UtilsBuilder"),
+        "accel_ops.io.builder": names.FILE_IO,
+        "accel_ops.optimizers.fused": names.FUSED,
         "accel_ops.inference": names.INFERENCE,
         "accel_ops.plain": [name for name in names.PLAIN if "Quantizer" not in name],
-        "accel_ops.quantizer": ("QuantizerBuilder",),
-        "accel_ops.fp_quantizer": ("FPQuantizerBuilder",),
+        "accel_ops.quantizers.quantizer": ("QuantizerBuilder",),
+        "accel_ops.quantizers.fp_quantizer": ("FPQuantizerBuilder",),
     }.items()
     for name in builders
 }

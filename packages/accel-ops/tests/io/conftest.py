@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_ops import library
+from accel_ops.host import library
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_ops.errors import InvalidTensors, TransferFailed
-from accel_ops.op_builder import AsyncIOBuilder
+from accel_ops.io.builder import AsyncIOBuilder
 
 _SIZE = 100_000
 

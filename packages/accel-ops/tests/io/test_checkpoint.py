@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 from accel_ops.io.session import File
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("each_engine")]
 

@@ -22,8 +22,8 @@ from accel_ops.cli import measurement
 from accel_ops.cli.measurement import Rates
 from accel_ops.cli.progress import Progress
 from accel_ops.errors import UnsuitableFolder
+from accel_ops.io.builder import AsyncIOBuilder
 from accel_ops.io.engines import EngineOptions
-from accel_ops.op_builder.async_io import AsyncIOBuilder
 
 _SMALL = ("--size", "1M", "--block", "256K", "1M", "--depth", "4", "--repeat", "1")
 

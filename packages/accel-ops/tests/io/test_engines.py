@@ -18,7 +18,7 @@ from accel_ops.errors import TransferFailed
 from accel_ops.io import transfers
 from accel_ops.io.engines import AioRequest, EngineOptions, open_engine
 from accel_ops.io.session import Session
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 from .conftest import Run
 

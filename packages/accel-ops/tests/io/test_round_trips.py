@@ -24,7 +24,7 @@ from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import open_file
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 from shared.children import run
 
 _EDGES = (0, 1, 511, 512, 513, 4095, 4096, 4097, 16383, 16384, 16385, 65536, 1 << 20, (1 << 20) + 1)

@@ -216,7 +216,7 @@ def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: R
     ended = run_program(
         """
         import threading
-        from accel_ops.op_builder import AsyncIOBuilder
+        from accel_ops.io.builder import AsyncIOBuilder
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         handle = AsyncIOBuilder().load().aio_handle()
         handle._session.engine.pause(-1)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from accel_ops import reference
-from accel_ops.fused_optimizers import AdamStep
-from accel_ops.step_kernels import TYPES, KernelSteps
+from accel_ops.optimizers.fused import AdamStep
+from accel_ops.optimizers.step_kernels import TYPES, KernelSteps
 
 KINDS = list(TYPES)
 Lists = list[list[torch.Tensor]]

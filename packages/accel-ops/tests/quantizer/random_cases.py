@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizers.quantizer import QuantizerFunctions
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 PLAIN = QuantizerFunctions()

@@ -275,9 +275,9 @@ def hook_deepspeed(phases: Phases, watch: Watch) -> None:
     for module, change in (
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, watch)),
         ("deepspeed.runtime.pipe.engine", functools.partial(_pipeline, phases)),
-        ("accel_ops.kernels", _host_kernels),
-        ("accel_ops.library", _library),
-        ("accel_ops.op_builder.async_io", _files),
+        ("accel_ops.host.kernels", _host_kernels),
+        ("accel_ops.host.library", _library),
+        ("accel_ops.io.builder", _files),
     ):
         register_post_import_hook(change, module)
 

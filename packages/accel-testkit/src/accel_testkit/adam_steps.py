@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_ops import fused_optimizers
+from accel_ops.optimizers import fused
 
 FLAG = torch.zeros(1, dtype=torch.int32)
 #: Parameters in bfloat16 with moments in float32, which torch's operators refuse.
@@ -42,7 +42,7 @@ def expect_steps_of_float64(
     wanted = [[tensor[begin:].double() for tensor in column] for column in start]
     for step in _STEPS:
         take(op, lists, step)
-        take(fused_optimizers, wanted, step)
+        take(fused, wanted, step)
     for place, (ours, theirs) in enumerate(zip(lists, wanted, strict=True)):
         unit = len(_STEPS) * torch.finfo(columns[place]).eps if place else 0
         for a, b in zip(ours, theirs, strict=True):

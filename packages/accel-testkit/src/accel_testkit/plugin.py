@@ -10,12 +10,10 @@ heavy and touches no test outside the suite.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -94,13 +92,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     package = f"{collection_path.parent.name}.{collection_path.name}"
     named = any(package in arg.replace("\\", "/").replace("/", ".") for arg in config.args)
     return None if named else True
-
-
-def streamed(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of FILE.jsonl, but for those that a crash has cut off."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        with suppress(ValueError):
-            yield json.loads(line)
 
 
 def is_check(item: pytest.Item) -> bool:

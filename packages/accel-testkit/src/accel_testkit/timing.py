@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel_ops import library
+from accel_ops.host import library
 
 T = TypeVar("T")
 #: Bytes that an element of the triad moves: two arrays are read, one is written, and its lines are read before.

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.errors import InvalidEnvironment
-from accel_ops import pinned_memory
+from accel_ops import memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS
@@ -62,9 +62,9 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        pinned = pinned_memory.pinned_like(tensor)
+        pinned = memory.pinned_like(tensor)
         # DeepSpeed 0.18 asserts that its buffers for swapping are pinned, and torch pins whatever `ulimit -l` is.
-        return pinned if pinned_memory.MEMORY.is_locked(pinned) else super().pin_aligned(tensor)
+        return pinned if memory.MEMORY.is_locked(pinned) else super().pin_aligned(tensor)
 
     # Where torch has several accelerators, it locks memory for another one unless it gets the device.
 
@@ -80,7 +80,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return pinned_memory.MEMORY.is_locked(tensor) or tensor.is_pinned(*self._pinned_for)
+        return memory.MEMORY.is_locked(tensor) or tensor.is_pinned(*self._pinned_for)
 
     @override
     def export_envs(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import pinned_memory
+from accel_ops import memory
 from accel_xpu import XPU_Accelerator
 
 
@@ -27,7 +27,7 @@ def xpu() -> Any:
 def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
     xpu: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
+    monkeypatch.setattr(memory, "_mlock", lambda address, length: False)
     host = torch.ones(shape, dtype=torch.bfloat16)
     pinned = xpu.pin_memory(host, align_bytes=0)
     assert pinned.data_ptr() % mmap.PAGESIZE == 0

@@ -21,7 +21,7 @@ from deepspeed.comm import comm
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from accel_core.op_builder import OpBuilder
-from accel_ops.op_builder.optimizers import HostStepOp, host_step_op
+from accel_ops.optimizers.host import HostStepOp, host_step_op
 from accel_zero import method_patch
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)

@@ -32,7 +32,7 @@ CUDA_ONLY = (
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
 #: File I/O, which also runs on the host for every device; accel-ops has it.
 FILE_IO = ("AsyncIOBuilder",)
-#: Fused optimizers; `accel_ops.fused_optimizers` has them in plain torch.
+#: Fused optimizers; `accel_ops.optimizers.fused` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
 #: Inference functions; `accel_ops.inference` has them in plain torch.
 INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")

@@ -6,7 +6,7 @@ from accel_ops.table import op_table
 
 TABLE = op_table(
     {
-        "accel_ops.op_builder": ("FusedAdamBuilder", "FusedLionBuilder"),
+        "accel_ops.optimizers.host": ("FusedAdamBuilder", "FusedLionBuilder"),
         "accel_cpu.comm_ops": ("CCLCommBuilder", "ShareMemCommBuilder"),
     }
 )

@@ -14,9 +14,9 @@ from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import DeviceDriver, Driver
-from accel_ops import self_checks
-from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
-from accel_ops.routes import KernelSource, SelfCheck, packed_arguments
+from accel_ops.device import self_checks
+from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.device.routes import KernelSource, SelfCheck, packed_arguments
 
 #: Compute capability of a CUDA device, name of the architecture of a ROCm device.
 Architecture = tuple[int, int] | str

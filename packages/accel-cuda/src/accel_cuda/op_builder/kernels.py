@@ -19,8 +19,10 @@ from typing_extensions import override
 from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
-from accel_ops import fp_quantizer, fused_optimizers, inference, plain
+from accel_ops import inference, plain
 from accel_ops.op import RoutedBuilder
+from accel_ops.optimizers import fused
+from accel_ops.quantizers import fp_quantizer
 
 _log = logging.getLogger("accel_cuda")
 
@@ -116,14 +118,11 @@ class GDSBuilder(KernelBuilder):
         """Return whether libaio's header is in the compiler's include path, too."""
         folders = [*os.environ.get("CPATH", "").split(os.pathsep), "/usr/local/include", "/usr/include"]
         if not any(Path(folder, "libaio.h").is_file() for folder in folders if folder):
-            return (
-                False,
-                "DeepSpeed's sources of GPUDirect Storage need libaio.h (Debian: apt install libaio-dev)",
-            )
+            return False, "DeepSpeed's GPUDirect Storage needs libaio.h (Debian: apt install libaio-dev)"
         return super().compatibility()
 
 
-FusedLambBuilder = or_plain(fused_optimizers.FusedLambBuilder, "fused_lamb")
+FusedLambBuilder = or_plain(fused.FusedLambBuilder, "fused_lamb")
 InferenceBuilder = or_plain(inference.InferenceBuilder, "transformer_inference")
 InferenceCoreBuilder = or_plain(inference.InferenceCoreBuilder, "inference_core_ops")
 

@@ -14,9 +14,9 @@ import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import self_checks
-from accel_ops.fp_quantizer import FORMATS, FP_QUANTIZER, Format, FPQuantizerFunctions
+from accel_ops.device import self_checks
 from accel_ops.op import LoadedOp, Route, Unusable, has_op
+from accel_ops.quantizers.fp_quantizer import FORMATS, FP_QUANTIZER, Format, FPQuantizerFunctions
 
 TO, FROM = "hpu.cast_to_fp8_v2", "hpu.cast_from_fp8"
 _E4M3 = FORMATS[8, 3]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, Tensors, copy_back, runtime_adam, wide
+from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, Tensors, copy_back, runtime_adam, wide
 
 #: The largest float32 below 1; larger factors are rounded to 1.
 _BELOW_ONE = 1 - 2**-24

@@ -14,11 +14,9 @@ import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import quantizer, self_checks
+from accel_ops.device import self_checks
 from accel_ops.op import LoadedOp, Route, Unusable, has_op
-from accel_ops.quantizer import QUANTIZER, QuantizerFunctions
-
-Pair = list[torch.Tensor]
+from accel_ops.quantizers.quantizer import QUANTIZER, Pair, QuantizerFunctions, dequantize_groups, swizzle
 
 OP = "npu.npu_dynamic_quant"
 _DEVICE = "npu"
@@ -57,7 +55,7 @@ class DynamicQuantFunctions(QuantizerFunctions):
         if not _takes(input_vals, groups, num_bits, quant_type) or not _divide(groups, order):
             return super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
         integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
-        return [quantizer.swizzle(integers, *order).view(-1), quantizer.swizzle(steps, *order)]
+        return [swizzle(integers, *order).view(-1), swizzle(steps, *order)]
 
 
 def _takes(values: torch.Tensor, groups: int, bits: int, kind: int) -> bool:
@@ -99,7 +97,7 @@ def _wrong_rows(dtype: torch.dtype, width: int, device: str) -> str:
     case = f"npu_dynamic_quant of {str(dtype).removeprefix('torch.')} in rows of {width}"
     if integers.dtype != torch.int8 or steps.dtype != torch.float32 or integers.shape != rows.shape:
         return f"{case} returns {integers.dtype} of shape {tuple(integers.shape)} and {steps.dtype}"
-    back = quantizer.dequantize_groups(integers, steps, asymmetric=False)
+    back = dequantize_groups(integers, steps, asymmetric=False)
     if back[1 : len(bad) + 1].isfinite().all(1).any():
         return f"{case} hides a NaN or an infinity"
     if back[0].any():

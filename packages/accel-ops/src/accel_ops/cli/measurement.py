@@ -32,7 +32,7 @@ from accel_ops.cli.progress import Progress
 from accel_ops.errors import UnsuitableFolder
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 #: Left free beside the file.
 _RESERVE = 64 << 20

@@ -34,7 +34,7 @@ from accel_ops.errors import InvalidFile, TransferFailed
 from accel_ops.io.engines import uses_library
 from accel_ops.io.files import open_file, synchronize_folder
 from accel_ops.io.session import File, TransferFuture
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

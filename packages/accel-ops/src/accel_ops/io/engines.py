@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from accel_core.errors import InvalidEnvironment
-from accel_ops import binding, library
+from accel_ops.host import binding, library
 
 
 @dataclass(frozen=True)

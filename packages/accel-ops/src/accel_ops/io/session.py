@@ -43,7 +43,7 @@ from accel_ops.io.transfers import (
     lost_by_fork,
     synchronize,
 )
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 #: Requests up to this size that are awaited immediately run on the caller's thread.
 _INLINE = 1 << 20

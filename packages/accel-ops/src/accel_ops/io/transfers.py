@@ -19,7 +19,7 @@ import torch
 from accel_ops.errors import InvalidTensors, TransferFailed
 from accel_ops.io.engines import AioRequest, AioResult, Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
-from accel_ops.pinned_memory import MEMORY
+from accel_ops.memory import MEMORY
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_ops.fused_optimizers import ADAM, AdamStep, Lists, runtime_adam
+from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, runtime_adam
 
 
 def step(lists: Lists, adam: AdamStep) -> None:

@@ -160,3 +160,10 @@ def fresh_processes(
         process.wait()
     # A runtime may fail while the process ends, after all that is looked at.
     return {n: _answer(folder, n, process.returncode, counts=False) for n, process in started.items()}
+
+
+def streamed(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of FILE.jsonl, but for those that a crash has cut off."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)

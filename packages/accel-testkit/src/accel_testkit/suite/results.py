@@ -18,7 +18,7 @@ import pytest
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import current
 from accel_core.vendor import distribution_version
-from accel_testkit.plugin import streamed
+from accel_testkit.suite.launch import streamed
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 

@@ -25,7 +25,7 @@ _RANGES = {None: 480.0, 8: 480.0, 6: 28.0, 12: 510.0, 4: 6.0}
 _FORMATS = pytest.mark.parametrize(("bits", "mantissa"), LARGEST)
 _ONE = torch.ones(1).view(torch.uint8)  # a step, as it follows a group
 _STEP = 4  # bytes
-_DO = "compare it with accel_ops.fp_quantizer"
+_DO = "compare it with accel_ops.quantizers.fp_quantizer"
 
 
 def _quantized(

@@ -16,7 +16,7 @@ from accel_testkit.suite.ops.spec import Numbers
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
-_DO = "compare it with `accel_ops.quantizer`"
+_DO = "compare it with `accel_ops.quantizers.quantizer`"
 _GROUPS, _WIDTH = 24, 64
 
 

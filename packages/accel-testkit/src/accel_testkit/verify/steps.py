@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.isolated import run_module
-from accel_testkit.plugin import streamed
 from accel_testkit.stock_builds import NOT_STARTED
+from accel_testkit.suite.launch import streamed
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
 
 #: Name of the environment variable with the file to which a child writes its answer.

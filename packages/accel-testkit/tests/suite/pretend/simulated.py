@@ -26,8 +26,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
-from accel_ops.fused_optimizers import ADAM, multi_tensor_adam
 from accel_ops.inference import INFERENCE, TransformerFunctions
+from accel_ops.optimizers.fused import ADAM, multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
 VARIANTS = {}

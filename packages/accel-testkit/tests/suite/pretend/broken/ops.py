@@ -16,7 +16,7 @@ from accel_good.traits import TRAITS
 from setuptools.command.build_ext import build_ext
 
 from accel_core.op_builder import Implementation
-from accel_ops.op_builder import AsyncIOBuilder
+from accel_ops.io.builder import AsyncIOBuilder
 from broken import answers, breaks, table
 
 
@@ -78,7 +78,7 @@ answers({"build_extension": build_ext}, "op_table.extension_command_takes_option
 table(
     # A package that can be imported, of other builders.
     ("PackageOfBuildersIsAnother", "op_table.package_of_builders_can_be_imported",
-     "op_builder_dir", lambda self: "accel_ops.op_builder"),
+     "op_builder_dir", lambda self: "accel_ops.io"),
     ("BuildersAreKept", "op_table.builders_are_new", "create_op_builder", cache(Good.create_op_builder)),
     # As it was on cuda and hpu.
     ("MissingOpIsNone",

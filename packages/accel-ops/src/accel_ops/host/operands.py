@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from accel_ops import aliasing, binding
 from accel_ops.errors import InvalidOption, InvalidTensors
+from accel_ops.host import aliasing, binding
 
 _LARGEST_STEP = 2**63 - 1
 

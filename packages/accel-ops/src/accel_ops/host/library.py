@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the library of kernels: the one in the wheel, else one compiled from the packaged source, else none.
 
-Having none is not an error: `accel_ops.kernels` then computes the same in plain torch.
+Having none is not an error: `accel_ops.host.kernels` then computes the same in plain torch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 
 from accel_core.errors import AccelError, CacheUnusable, in_short
 from accel_core.op_builder import Implementation, native
-from accel_ops import binding
+from accel_ops.host import binding
 from accel_ops.op import LoadedOp, Route
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _MODULE = "accel_ops_library"
 PREBUILT = _HERE / "lib" / "libaccel_ops.so"
 #: `Loaded.reason` of the library in the wheel.

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 
 from accel_ops.errors import InvalidTensors
+from accel_ops.host.library import host
 from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import Name
 from accel_ops.io.session import DeviceTransfer, Session
 from accel_ops.io.transfers import Durability, Transfer
-from accel_ops.library import host
+from accel_ops.memory import MEMORY, as_bytes
 from accel_ops.op import Op
-from accel_ops.op_builder.memory import as_bytes
-from accel_ops.pinned_memory import MEMORY
 
 #: Upstream's: bytes that a thread's share of a request must be a multiple of. Ours takes any size.
 _ALIGNMENT = 512

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from accel_ops import aliasing, binding, library, torch_kernels
-from accel_ops.operands import (
+from accel_ops.host import aliasing, binding, library, torch_kernels
+from accel_ops.host.operands import (
     TYPES,
     Operands,
     Roles,

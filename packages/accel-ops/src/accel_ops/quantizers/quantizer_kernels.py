@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from accel_ops.device_kernels import FallbackLog, KernelsUnusable, Lack, Launch
-from accel_ops.quantizer import Pair, QuantizerFunctions
+from accel_ops.device.kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.quantizers.quantizer import Pair, QuantizerFunctions
 
 #: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from accel_ops import reference
-from accel_ops.device_kernels import FallbackLog, KernelsUnusable, Lack, Launch
-from accel_ops.fused_optimizers import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
+from accel_ops.device.kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.optimizers.fused import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
 
 #: Tensors of a launch: `kTensors` of the header.
 TENSORS = 40
@@ -106,7 +106,7 @@ class KernelSteps:
         self, chunk_size: int, noop_flag_buffer: torch.Tensor, tensor_lists: Sequence[Tensors], lr: float,
         beta1: float, beta2: float, step: int, weight_decay: float,
     ) -> None:  # fmt: skip
-        """Do one step in place on [gradients, parameters, momenta], as `fused_optimizers.multi_tensor_lion`."""
+        """Do one step in place on [gradients, parameters, momenta], as `fused.multi_tensor_lion`."""
         values = LionValues(lr, beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay, 1, -1)
         rest = self._take("lion", tensor_lists, values)
         if rest[0]:

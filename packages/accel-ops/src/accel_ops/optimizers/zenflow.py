@@ -29,8 +29,8 @@ from typing import Any
 import torch
 
 from accel_core.errors import FunctionNotImplemented, in_short
-from accel_ops import kernels
 from accel_ops.errors import InvalidOption, OverlappedStepFailed
+from accel_ops.host import kernels
 
 #: Parameter groups that one control block has room for, as many as upstream's.
 MAX_GROUPS = 1024

@@ -25,9 +25,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from accel_core.op_builder import Implementation
-from accel_ops import quantizer_kernels, reference, self_checks, step_kernels
-from accel_ops.device_kernels import KernelsUnusable, Launch, packed
-from accel_ops.fused_optimizers import (
+from accel_ops import reference
+from accel_ops.device import self_checks
+from accel_ops.device.kernels import KernelsUnusable, Launch, packed
+from accel_ops.op import LoadedOp, Route
+from accel_ops.optimizers import step_kernels
+from accel_ops.optimizers.fused import (
     AdamStep,
     Lists,
     Step,
@@ -36,7 +39,7 @@ from accel_ops.fused_optimizers import (
     as_multi_tensor_adam,
     multi_tensor_adam,
 )
-from accel_ops.op import LoadedOp, Route
+from accel_ops.quantizers import quantizer_kernels
 
 #: The arguments without a default that this module passes.
 _ARGUMENTS = (
