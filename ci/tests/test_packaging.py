@@ -192,8 +192,8 @@ OPTIONAL = (
     "tests/test_probe.py",  # tests/vendors has those of all packages
     "tests/test_vendor.py",
 )
-#: The CPU is on every machine, and its Fused Adam is that of accel-ops.
-WITHOUT = {"accel-cpu": {"tests/test_simulated.py", "tests/device/test_fused.py"}}
+#: The CPU is on every machine.
+WITHOUT = {"accel-cpu": {"tests/test_simulated.py"}}
 
 
 @pytest.mark.parametrize("package", VENDORS, ids=lambda package: package.name)

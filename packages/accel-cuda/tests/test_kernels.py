@@ -17,7 +17,7 @@ import pytest
 
 import accel_sim
 from accel_cuda.kernels import compiled_here, images, rtc
-from accel_ops.device.routes import ARGUMENTS
+from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import trials
 from shared import kernel_wheels
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_ops.host import binding, kernels, library
+from accel_ops.host import binding, library
+from accel_ops.optimizers import kernels
 from shared.children import run
 
 HEADERS = ("accel_ops.h", "accel_io.h")

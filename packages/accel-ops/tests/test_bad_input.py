@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_ops.errors import InvalidOption, InvalidTensors
-from accel_ops.host import kernels
+from accel_ops.optimizers import kernels
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 
@@ -123,7 +123,7 @@ def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
 _WITHOUT_MEMORY = """
 import sys, torch
 from accel_ops import optim
-from accel_ops.host import kernels
+from accel_ops.optimizers import kernels
 from accel_ops.errors import InvalidTensors
 form = sys.argv[1]
 if form == "fake":
@@ -160,7 +160,7 @@ def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
 _FORKED = """
 import os, sys
 import torch
-from accel_ops.host import kernels
+from accel_ops.optimizers import kernels
 torch.set_num_threads(2)
 rows = [[[torch.ones(200_000)] for _ in range(4)] for _ in range(2)]
 def step(row):

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops.host import kernels, library
+from accel_ops.host import library
+from accel_ops.optimizers import kernels
 from shared.children import run
 
 #: Program that loads without a library in the wheel, and prints the reason.

@@ -15,13 +15,13 @@ import torch
 from accel_core.errors import InvalidOpArgument
 from accel_core.native import compiler
 from accel_ops.device.kernels import KernelsUnusable
-from accel_ops.device.routes import ARGUMENTS, packed_arguments
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep
 from accel_ops.optimizers.step_kernels import TENSORS, KernelSteps, tables
 from accel_ops.quantizers import quantizer_kernels
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.quantizers.quantizer_kernels import KernelQuantizerFunctions, self_check
+from accel_ops.routes import ARGUMENTS, packed_arguments
 from accel_sim import shared
 from accel_sim.driver import HostKernels, KernelFault, source
 from accel_sim.driver.trials import planted, run_sanitized, with_any_threads

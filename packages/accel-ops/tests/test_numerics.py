@@ -17,10 +17,10 @@ import torch
 
 from accel_ops import reference
 from accel_ops.errors import InvalidTensors
-from accel_ops.host import kernels
-from accel_ops.host.kernels import copy_gradient
 from accel_ops.optimizers import host as optimizers
+from accel_ops.optimizers import kernels
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder
+from accel_ops.optimizers.kernels import copy_gradient
 
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}

@@ -11,7 +11,7 @@ import torch
 
 from accel_ops import optim
 from accel_ops.errors import InvalidTensors
-from accel_ops.host import kernels
+from accel_ops.optimizers import kernels
 from shared.children import ranks
 
 TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import accel_ops.memory
 from accel_ops.errors import OutOfPinnedMemory
 from accel_ops.memory import LEAST, MEMORY, SLAB, LockedMemory, PinMemoryBuilder, pinned_like
 
@@ -44,7 +45,7 @@ def flags_of(address: int) -> list[str]:
 @pytest.fixture
 def granted() -> int:
     """A size in bytes that this process may lock, and that is large enough for huge pages."""
-    return _granted(memory._HUGE)
+    return _granted(accel_ops.memory._HUGE)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def _granted(wanted: int) -> int:
         pytest.skip("not run: this system has no /proc that lists what is locked")
     gc.collect()  # releases what earlier tests locked
     probe = mmap.mmap(-1, wanted)
-    if not memory._mlock(memory._address(probe), wanted):
+    if not accel_ops.memory._mlock(accel_ops.memory._address(probe), wanted):
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
     probe.close()
@@ -210,7 +211,7 @@ def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory
 def test_a_block_is_locked_alone_where_a_slab_is_not(
     memory: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = memory._mlock
+    lock = accel_ops.memory._mlock
     monkeypatch.setattr("accel_ops.memory._mlock", lambda start, size: size < SLAB and lock(start, size))
     before = locked_bytes()
     tensor = memory.allocate(MIB, torch.uint8)

@@ -15,8 +15,7 @@ import torch
 
 from accel_core.errors import FunctionNotImplemented
 from accel_ops.errors import InvalidOption, OverlappedStepFailed, UnknownOptimizer
-from accel_ops.host import kernels
-from accel_ops.optimizers import zenflow
+from accel_ops.optimizers import kernels, zenflow
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 

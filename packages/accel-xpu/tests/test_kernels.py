@@ -19,9 +19,9 @@ import torch
 import accel_sim
 from accel_core.op_builder.native import find_compiler
 from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
-from accel_ops.device.routes import ARGUMENTS, kernel_adam
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.quantizers.quantizer import QuantizerFunctions
+from accel_ops.routes import ARGUMENTS, kernel_adam
 from accel_xpu.kernels import loading, packaged, shim
 from accel_xpu.kernels.loading import SOURCE
 from accel_xpu.kernels.shim import sizes_of

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_cuda.kernels import compiled_here, images, loading
-from accel_ops.device.routes import ARGUMENTS
+from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import emulated
 
 

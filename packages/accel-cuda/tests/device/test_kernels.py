@@ -16,9 +16,9 @@ import torch
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, driver, hip, images, loading
 from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
-from accel_ops.device.routes import ARGUMENTS
 from accel_ops.optimizers.step_kernels import TYPES
 from accel_ops.quantizers.quantizer import QuantizerFunctions
+from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import emulated
 from accel_testkit.adam_steps import HALVES, expect_steps_of_float64, take
 
@@ -267,7 +267,7 @@ def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pyt
 def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accel_ops.device import routes
+    from accel_ops import routes
 
     monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
     routes.self_check.cache_clear()

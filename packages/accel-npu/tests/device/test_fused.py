@@ -9,7 +9,7 @@ import torch
 
 from accel_npu import NPU_Accelerator
 from accel_npu.op_builder.fused import step as npu_step
-from accel_ops.device import routes
+from accel_ops import routes
 from accel_ops.optimizers.fused import as_multi_tensor_adam
 
 HALVES = (torch.float16, torch.bfloat16)

@@ -18,7 +18,8 @@ import torch
 from torch._compile import _disable_dynamo
 
 from accel_ops.errors import InvalidTensors
-from accel_ops.host import kernels, library
+from accel_ops.host import library
+from accel_ops.optimizers import kernels
 
 __all__ = ["Adagrad", "AdamW", "Lion"]
 

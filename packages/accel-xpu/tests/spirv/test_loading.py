@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from accel_ops.device.kernels import KernelNotStarted
-from accel_ops.device.routes import ARGUMENTS
 from accel_ops.optimizers.step_kernels import TYPES, KernelSteps
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.quantizers.quantizer_kernels import KernelQuantizerFunctions
+from accel_ops.routes import ARGUMENTS
 from accel_testkit.adam_steps import HALVES, expect_steps_of_float64
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim

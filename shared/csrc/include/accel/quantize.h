@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // The quantizer of ZeRO++ (Wang et al., arXiv:2306.10209) as kernels: the same bits as
-// accel_ops.quantizer in plain torch, whose groups.py has the formulas. A group's size is a multiple of 8, and
+// accel_ops.quantizers.quantizer in plain torch, which has the formulas. A group's size is a multiple of 8, and
 // pointers are aligned to 16 bytes (integers to a pack of 8); callers check it.
 #pragma once
 

@@ -16,7 +16,7 @@ from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import DeviceDriver, Driver
 from accel_ops.device import self_checks
 from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
-from accel_ops.device.routes import KernelSource, SelfCheck, packed_arguments
+from accel_ops.routes import KernelSource, SelfCheck, packed_arguments
 
 #: Compute capability of a CUDA device, name of the architecture of a ROCm device.
 Architecture = tuple[int, int] | str

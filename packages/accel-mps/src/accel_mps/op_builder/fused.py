@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from accel_ops.device.routes import torch_fused_adam
 from accel_ops.optimizers.fused import ADAM
+from accel_ops.routes import torch_fused_adam
 
 FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("mps"))

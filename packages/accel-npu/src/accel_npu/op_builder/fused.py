@@ -11,9 +11,9 @@ import torch
 
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
-from accel_ops.device.routes import StepRoute, torch_fused_adam, wrong_step
 from accel_ops.op import has_op
 from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, Step, Tensors, adam_step
+from accel_ops.routes import StepRoute, torch_fused_adam, wrong_step
 
 _OP, _DEVICE = "npu.npu_apply_adam_w", "npu"
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the library of kernels: the one in the wheel, else one compiled from the packaged source, else none.
 
-Having none is not an error: `accel_ops.host.kernels` then computes the same in plain torch.
+Having none is not an error: `accel_ops.optimizers.kernels` then computes the same in plain torch.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer ops: steps on a device, and steps on the host."""
+"""Optimizer steps, on a device and on the host, and their builders."""

@@ -18,12 +18,12 @@ import torch
 
 from accel_core.op_builder import OpFunctions
 from accel_ops.errors import UnknownOptimizer
-from accel_ops.host import kernels, library
-from accel_ops.host.kernels import copy_gradient
+from accel_ops.host import library
 from accel_ops.host.library import host
 from accel_ops.op import Op
-from accel_ops.optimizers import zenflow
+from accel_ops.optimizers import kernels, zenflow
 from accel_ops.optimizers.fused import ADAM, LION, AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.optimizers.kernels import copy_gradient
 
 #: Elements that are updated before their copy is reported: 32 MiB of bfloat16, enough to hide the start of a transfer.
 PIECE = 1 << 24

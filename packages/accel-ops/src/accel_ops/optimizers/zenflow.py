@@ -30,7 +30,7 @@ import torch
 
 from accel_core.errors import FunctionNotImplemented, in_short
 from accel_ops.errors import InvalidOption, OverlappedStepFailed
-from accel_ops.host import kernels
+from accel_ops.optimizers import kernels
 
 #: Parameter groups that one control block has room for, as many as upstream's.
 MAX_GROUPS = 1024

@@ -19,7 +19,7 @@ from typing_extensions import override
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
-from accel_ops.device import routes
+from accel_ops import routes
 from accel_ops.reference import Attention
 from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import Holds

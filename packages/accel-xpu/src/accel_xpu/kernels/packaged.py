@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_ops.device.kernels import KernelsUnusable, packaged_file, packaged_table
-from accel_ops.device.routes import ARGUMENTS
+from accel_ops.routes import ARGUMENTS
 
 FOLDER = Path(__file__).parent / "images"
 TABLE = "images.json"

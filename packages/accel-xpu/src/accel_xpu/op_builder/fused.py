@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_ops.device.routes import kernel_adam, kernel_lion, torch_fused_adam
 from accel_ops.optimizers.fused import ADAM, LION
+from accel_ops.routes import kernel_adam, kernel_lion, torch_fused_adam
 from accel_xpu.kernels.loading import SOURCE
 
 FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam("xpu", then=kernel_adam(SOURCE)))

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_ops.device.routes import kernel_quantizer
 from accel_ops.quantizers.quantizer import QUANTIZER
+from accel_ops.routes import kernel_quantizer
 from accel_xpu.kernels.loading import SOURCE
 
 QuantizerBuilder = QUANTIZER.builder(__name__, kernel_quantizer(SOURCE))

@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from accel_ops.host import aliasing, binding, library, torch_kernels
-from accel_ops.host.operands import (
+from accel_ops.host import aliasing, binding, library
+from accel_ops.optimizers import torch_kernels
+from accel_ops.optimizers.operands import (
     TYPES,
     Operands,
     Roles,
