@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs, op_steps
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.ops.calls import problem
 
 pytestmark = pytest.mark.tier("device")
 
@@ -98,6 +100,30 @@ def test_optimizers_can_be_destroyed_twice(accelerator: DeepSpeedAccelerator, na
     op_steps.create(op, name, op_steps.FIRST_ID, settings)
     for _ in range(2):
         op_steps.destroy(op, name, op_steps.FIRST_ID)
+
+
+class _Problems(torch.utils.data.Dataset[str]):
+    """What is wrong with an op, found where an item is fetched."""
+
+    def __init__(self, name: str, op: Any) -> None:
+        self._name, self._op = name, op
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> str:
+        return problem(self._name, self._op, torch.device("cpu"))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a process of macOS does not survive a fork")
+@pytest.mark.parametrize("name", _HOST_STEPS)
+def test_step_serves_a_worker_of_a_data_loader(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A process that is forked after a step takes steps, too: kernels keep no threads of their parent."""
+    problems = _Problems(name, accelerator.create_op_builder(name).load())
+    problems[0]
+    loader = torch.utils.data.DataLoader(problems, num_workers=1, timeout=60, multiprocessing_context="fork")
+    holds = Holds({f"the same step in a worker: {found}": not found for (found,) in loader})
+    holds.expect(f"{name} in a forked process", "start threads for a call, or after a fork again")
 
 
 @pytest.mark.needs("PinMemoryBuilder")

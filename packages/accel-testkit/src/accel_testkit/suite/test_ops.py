@@ -32,6 +32,7 @@ from accel_testkit.suite.ops.spec import (
     Values,
     error,
 )
+from accel_testkit.suite.test_graphs import captured
 
 pytestmark = pytest.mark.tier("device")
 
@@ -223,3 +224,39 @@ def test_calls_from_several_threads_are_right(op: Any, device: torch.device, nam
         found = list(threads.map(call, range(4)))
     holds = Holds({f"no problem: {problem}": not problem for problem in found})
     holds.expect(f"{name} in four threads", "keep no buffer between calls, or one for each thread")
+
+
+def _replayed(accelerator: DeepSpeedAccelerator, spec: OpSpec, op: Any, first: Values, second: Values) -> Any:
+    """Capture a call, copy the second call's numbers into its arguments; return its results after a replay."""
+    found: list[torch.Tensor] = []
+
+    def call() -> None:
+        found[:] = spec.call(op, torch.float32, first)
+
+    try:
+        graph = captured(accelerator, call)
+    except Exception:  # refused
+        return None
+    for name, value in first.items():
+        if isinstance(value, torch.Tensor):
+            value.copy_(second[name])
+    accelerator.replay_graph(graph)
+    return found
+
+
+@pytest.mark.needs("graphs")
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_captured_call_reads_new_numbers(
+    accelerator: DeepSpeedAccelerator, device: torch.device, name: str
+) -> None:
+    """A call in a graph computes, at a replay, on what its arguments hold then; or the capture raises an error."""
+    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    for spec in of_builder(name):
+        first = copies(spec.first(torch.float32).placed(device, torch.float32))
+        second = _turned(first)
+        wanted = [each.clone() for each in spec.call(op, torch.float32, copies(second))]
+        found = None if spec.random else _replayed(accelerator, spec, op, first, second)
+        holds[f"a replay of {spec.function}"] = found is None or all(map(_alike, found, wanted))
+    holds.expect(
+        f"{name} in a graph", "launch all work in the current stream, and keep no number on the host"
+    )

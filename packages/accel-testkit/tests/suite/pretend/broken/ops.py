@@ -250,6 +250,12 @@ def LionSetsThreads(op, *arguments):
     return op.lion_update(*arguments)
 
 
+@replaces("CPULionBuilder", "lion_update", "op_host.step_serves_a_worker_of_a_data_loader[CPULionBuilder]")
+def LionServesOneProcess(op, *arguments):
+    op.process = getattr(op, "process", os.getpid())
+    return op.lion_update(*arguments) if op.process == os.getpid() else 0
+
+
 @replaces(
     "CPUAdagradBuilder", "adagrad_update", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16"))
 )
