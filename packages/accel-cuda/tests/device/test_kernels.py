@@ -20,7 +20,7 @@ from accel_ops.optimizers.step_kernels import TYPES
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import emulated
-from accel_testkit.adam_steps import HALVES, expect_steps_of_float64, take
+from shared.adam_steps import HALVES, expect_steps_of_float64, take
 
 from .conftest import driver_build, stand_ins, wheel
 

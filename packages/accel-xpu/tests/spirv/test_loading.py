@@ -19,9 +19,9 @@ from accel_ops.optimizers.step_kernels import TYPES, KernelSteps
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.quantizers.quantizer_kernels import KernelQuantizerFunctions
 from accel_ops.routes import ARGUMENTS
-from accel_testkit.adam_steps import HALVES, expect_steps_of_float64
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim
+from shared.adam_steps import HALVES, expect_steps_of_float64
 
 sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests"))
 sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests/optimizers"))

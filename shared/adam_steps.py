@@ -14,8 +14,6 @@ from accel_ops.optimizers import fused
 FLAG = torch.zeros(1, dtype=torch.int32)
 #: Parameters in bfloat16 with moments in float32, which torch's operators refuse.
 HALVES = (torch.bfloat16, torch.bfloat16, torch.float32)
-_SIZES = (1, 7, 600, 5000)
-_STEPS = (1, 2, 3)
 
 
 def take(op: Any, lists: Sequence[Any], step: int = 3) -> None:
@@ -29,22 +27,20 @@ def take(op: Any, lists: Sequence[Any], step: int = 3) -> None:
 def expect_steps_of_float64(
     op: Any, kinds: tuple[torch.dtype, ...], states: int, device: str, begin: int = 0
 ) -> None:
-    """Take three steps; raises AssertionError unless each step rounds once, and gradients stay as they are.
+    """Take three steps on tensors of types (gradient, parameter, state), without their first `begin` elements.
 
-    kinds:  types of gradient, parameter and states.
-    states: two of Adam, one of Lion.
-    begin:  elements that are left out at the beginning of each tensor, so that it is not aligned.
+    Raise AssertionError unless each step rounds once, and gradients stay as they are.
     """
     columns = kinds[0], kinds[1], *[kinds[2]] * states
     generator = torch.Generator().manual_seed(7)
-    start = [[torch.rand(size, generator=generator).to(kind) for size in _SIZES] for kind in columns]
+    start = [[torch.rand(n, generator=generator).to(kind) for n in (1, 7, 600, 5000)] for kind in columns]
     lists = [[tensor.to(device)[begin:] for tensor in column] for column in start]
     wanted = [[tensor[begin:].double() for tensor in column] for column in start]
-    for step in _STEPS:
+    for step in (1, 2, 3):
         take(op, lists, step)
         take(fused, wanted, step)
     for place, (ours, theirs) in enumerate(zip(lists, wanted, strict=True)):
-        unit = len(_STEPS) * torch.finfo(columns[place]).eps if place else 0
+        unit = 3 * torch.finfo(columns[place]).eps if place else 0
         for a, b in zip(ours, theirs, strict=True):
             assert a.device.type == torch.device(device).type
             torch.testing.assert_close(a.cpu().double(), b, rtol=unit, atol=unit)
