@@ -237,7 +237,7 @@ def test_options_that_bind(option):
         ("--emit k8s --image=x:1 --resource 'cpu: 1\nx=3' train.py", "--resource 'cpu:"),
         ("--emit ray --resource memory=8Gi train.py", "without a unit"),
         ("--emit sbatch --launcher_args \"'--a\nrm -rf x'\" train.py", "without control characters"),
-        ("--autotuning tune train.py", "--autotuning"),
+        ("--autotuning tune train.py", "deepspeed --autotuning tune"),
     ],
 )
 def test_what_cannot_be_used_is_named(words, named, capsys):

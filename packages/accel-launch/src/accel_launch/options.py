@@ -124,6 +124,7 @@ class Options:
     max_elastic_nodes: int = _option(
         _ENGINE, -1, "with --elastic_training: hosts that the job takes at most", type=int, metavar="N"
     )
+    autotuning: str = _option(_ENGINE, "", argparse.SUPPRESS)
     log_level: str = _option(_ENGINE, "info", "least level of the messages to show", choices=LOG_LEVELS)
     quiet: bool = _switch(_ENGINE, "the same as --log_level error", "-q")
 
@@ -165,10 +166,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for item in dataclasses.fields(Options):
         if keywords := dict(item.metadata):
             group, names = keywords.pop("group"), keywords.pop("names")
-            if group not in groups:
-                groups[group] = parser.add_argument_group(group)
+            target = groups.get(group) or groups.setdefault(group, parser.add_argument_group(group))
             default = list(item.default) if isinstance(item.default, tuple) else item.default
-            groups[group].add_argument(*names, f"--{item.name}", dest=item.name, default=default, **keywords)
+            target.add_argument(*names, f"--{item.name}", dest=item.name, default=default, **keywords)
     parser.add_argument("script", nargs="?", help="the program, followed by its own arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -176,8 +176,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def parsed(args: argparse.Namespace) -> Options:
     """Return the options of parsed arguments; raises `InvalidArguments` for impossible values and contradictions."""
     values: dict[str, Any] = {item.name: getattr(args, item.name) for item in dataclasses.fields(Options)}
-    for name in ("arguments", "launcher_args", "resource"):
-        values[name] = tuple(values[name])
+    values |= {name: tuple(values[name]) for name in ("arguments", "launcher_args", "resource")}
     made = Options(**values)
     if made.enable_each_rank_log == "None":  # DeepSpeed's default
         made = dataclasses.replace(made, enable_each_rank_log=None)
@@ -188,6 +187,8 @@ def parsed(args: argparse.Namespace) -> Options:
 
 def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
     """Yield for each broken rule what is found, what is expected, and what to do."""
+    if given.autotuning:
+        yield "--autotuning", "options of one job", f"run: deepspeed --autotuning {given.autotuning} …"
     if given.plan is not None and given.script is not None:
         yield "--plan and a program", "one of them", "leave out the program: a plan has its own"
     if given.plan is None and given.script is None:
@@ -200,8 +201,7 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
         if port is not None and not 0 < port < 65536:
             yield f"{option} {port}", "a port from 1 to 65535", f"correct {option}"
     if given.no_ssh and given.node_rank < 0:
-        found = f"--no_ssh with --node_rank {given.node_rank}"
-        yield found, "the position of this host, from 0", "add --node_rank"
+        yield f"--no_ssh with --node_rank {given.node_rank}", "the host's position, from 0", "add --node_rank"
     if given.reserve_cores < 0:
         yield f"--reserve_cores {given.reserve_cores}", "0 or more", "give a number of cores"
     if given.master_addr and not is_address(given.master_addr):
