@@ -3,7 +3,6 @@
 """Fixes of the engine, its collectives and devices, and the maker of the CPU."""
 
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,9 +32,8 @@ def test_the_cpu_optimizers_get_the_maker_and_everybody_else_the_whole_answer(
     monkeypatch.setattr(cpu_maker, "_PROC", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text(text)
     module = SimpleNamespace(get_cpu_info=cpu_maker._answering(lambda: dict(REAL)))
-    names: dict[str, Callable[[Any], Any]] = {}
-    exec("def ask(cpuinfo): return cpuinfo.get_cpu_info()", {"__name__": caller}, names)
-    assert names["ask"](module) == (REAL if answer is None else {"vendor_id_raw": answer})
+    ask = eval("lambda cpuinfo: cpuinfo.get_cpu_info()", {"__name__": caller})
+    assert ask(module) == (REAL if answer is None else {"vendor_id_raw": answer})
 
 
 _CONSTRUCT = """
@@ -65,19 +63,23 @@ def test_deepspeed_constructs_its_optimizer_without_py_cpuinfo_s_process(childre
 _NAMES_CUDA = """
     import json, types, deepspeed, torch
     from deepspeed.nvme import torch_io
-    from deepspeed.runtime import torch_autocast
+    from deepspeed.runtime import compiler, torch_autocast
     torch_autocast._WARNED_NESTED_AUTOCAST = True
     engine = types.SimpleNamespace(torch_autocast_enabled=lambda: False)
     with torch.autocast("cpu"), torch_autocast.autocast_if_enabled(engine):
         inside = torch.is_autocast_enabled("cpu")
     made = torch_io.torch.randint(high=128, size=(1,), device="cuda:0")
-    print(json.dumps([inside, made.device.type, torch_io.torch.Tensor is torch.Tensor]))
+    graphs = []
+    torch._dynamo.register_backend(lambda graph, _: graphs.append(graph) or graph.forward, "seen")
+    deepspeed.get_accelerator().set_compile_backend("seen")
+    compiler.compile()(lambda tensor: tensor + 1)(torch.ones(1))
+    print(json.dumps([inside, made.device.type, torch_io.torch.Tensor is torch.Tensor, len(graphs)]))
 """
 
 
 @pytest.mark.upstream
 def test_modules_that_name_cuda_use_the_accelerator(children: Any) -> None:
-    assert children.run(_NAMES_CUDA, DS_ACCELERATOR="cpu").report == [False, "cpu", True]
+    assert children.run(_NAMES_CUDA, DS_ACCELERATOR="cpu").report == [False, "cpu", True, 1]
 
 
 @pytest.mark.parametrize(
@@ -150,21 +152,18 @@ def test_deepspeed_s_engine_says_what_it_cannot_load(
 def test_local_rank_of_open_mpi_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     name, seen = "OMPI_COMM_WORLD_LOCAL_RANK", list[str | None]()
     monkeypatch.setenv(name, "0")
-    engine_fixes.configure(lambda: seen.append(os.environ.get(name)))
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    engine_fixes.configure(lambda: seen.append(os.environ.get(name)))
+    for local_rank in ("", "1"):
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        engine_fixes.configure(lambda: seen.append(os.environ.get(name)))
     assert seen == ["0", None]
     assert os.environ[name] == "0"
 
 
 def test_a_tensor_of_any_shape_is_gathered_into_a_vector() -> None:
-    given: list[Any] = []
-
-    def gather(output: Any, tensor: Any) -> None:
-        engine_fixes.all_gather(lambda _, *tensors: given.append(tensors), None, output, tensor)
-
-    vector, matrix = torch.empty(4), torch.ones(2, 1)
-    gather(vector, matrix)
-    gather(torch.empty(4, 1), matrix)
-    assert [tuple(tensors[1].shape) for tensors in given] == [(2,), (2, 1)]
-    assert given[0][1].data_ptr() == matrix.data_ptr()
+    matrix = torch.ones(2, 1)
+    flat, same = (
+        engine_fixes.all_gather(lambda _, output, tensor: tensor, None, torch.empty(shape), matrix)
+        for shape in ((4,), (4, 1))
+    )
+    assert (flat.shape, same.shape) == ((2,), (2, 1))
+    assert flat.data_ptr() == matrix.data_ptr()

@@ -49,3 +49,11 @@ def _device_name() -> str:
 
     name: str = get_accelerator().device_name()
     return name
+
+
+def compiler(stock: Callable[[], Any]) -> Any:
+    """Return a decorator that compiles by the accelerator's backend, as the engine does: the stock one names none."""
+    import torch
+    from deepspeed.accelerator import get_accelerator
+
+    return functools.partial(torch.compile, backend=get_accelerator().get_compile_backend())

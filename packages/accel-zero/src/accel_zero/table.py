@@ -269,6 +269,10 @@ FIXES = (
         ),
         "the deepspeed command: ranks start on devices of an inherited visible-devices variable only",
     ),
+    _fix(
+        "compile-backend", "deepspeed.runtime.compiler", (("compile", "a7ffdbcaa4b587fa", "devices:compiler"),),
+        "Muon: its functions are compiled by the accelerator's backend, not torch's default",
+    ),
     *(
         _fix(
             "accelerator-type", target, tuple((name, known, "") for name, known in relied),
