@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from accel_compare.record import FORWARD, PARAMETER, STEP, read
-from accel_core.isolated import run_module
+from accel_core import processes
+from accel_core.processes import run_module
 
 ACCEL = run_module("accel_core.cli")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -26,10 +27,9 @@ _LIMIT = 1800
 
 def compare(*arguments: object, sim: str = "", folder: Path = PROGRAMS, **environment: str) -> Any:
     before = (*ACCEL, "sim", sim, "--", *ACCEL) if sim else ACCEL
-    return subprocess.run(
-        [*before, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=_LIMIT, check=False,
-        cwd=folder, env={**os.environ, **environment},
-    )  # fmt: skip
+    return processes.run(
+        [*before, "compare", *map(str, arguments)], _LIMIT, cwd=folder, env={**os.environ, **environment}
+    )
 
 
 def first(folder: Path) -> dict[str, Any]:
@@ -119,10 +119,7 @@ def test_operation_is_isolated_in_a_program_that_shows_the_fault(record: Path) -
     program = (folder / "isolate.py").read_text()
     assert "aten._softmax.default" in program
     # The vendor runs it with his kernel: the fault of this test is planted by the program under test.
-    alone = subprocess.run(
-        [*ACCEL, "sim", "npu", "--", sys.executable, "isolate.py"], cwd=folder, capture_output=True, text=True,
-        check=False, timeout=_LIMIT,
-    )  # fmt: skip
+    alone = processes.run([*ACCEL, "sim", "npu", "--", sys.executable, "isolate.py"], _LIMIT, cwd=folder)
     assert "cpu and npu differ by 0" in alone.stdout, alone.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import pkgutil
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import shm_jobs as jobs
 import torch
 import torch.distributed as dist
 
+from accel_core import processes
 from accel_core.errors import AccelError, InvalidEnvironment
 from accel_core.vendor import Bindings
 from accel_cpu import CPU_Accelerator, backends
@@ -83,13 +83,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     root = tmp_path_factory.mktemp("bindings")
     for name, (source, installed, *_) in CASES.items():
         install(source, installed, root / name)
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", ASK_EACH, *(str(root / name) for name in CASES)],
+        300,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import accel_sim
+from accel_core import processes
 from accel_cuda.kernels import compiled_here, images, rtc
 from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import trials
@@ -99,11 +100,8 @@ def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
     site: Path, tmp_path: Path
 ) -> None:
     left = {name: value for name, value in os.environ.items() if name not in ("CXX", "CC", "CUDA_HOME")}
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_A_COMPILER, str(site)],
-        env=left | {"PATH": "", "ACCEL_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    left |= {"PATH": "", "ACCEL_CACHE_DIR": str(tmp_path / "cache")}
+    done = processes.run([sys.executable, "-c", _WITHOUT_A_COMPILER, str(site)], env=left)
     assert not done.returncode, done.stderr
     assert done.stdout.strip() == "sm_75 sm_80 sm_80 sm_90 sm_100 sm_100 sm_120 compute_75"
     assert not (tmp_path / "cache").exists()
@@ -152,10 +150,7 @@ def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
     warm = f"import torch; {load}; torch.ones(1).to('cuda')"
     subprocess.run([sys.executable, "-c", warm], env=environment, check=True, capture_output=True)
     left = {name: value for name, value in environment.items() if name not in ("CXX", "CC", "CUDA_HOME")}
-    done = subprocess.run(
-        [sys.executable, "-c", _QUANTIZES, str(site)],
-        env=left | {"PATH": ""}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = processes.run([sys.executable, "-c", _QUANTIZES, str(site)], env=left | {"PATH": ""})
     assert not done.returncode, done.stderr
     assert done.stdout.splitlines() == ["image sm_90 2", "image sm_80 2", "image sm_120 2"]
 
@@ -228,11 +223,12 @@ def run(*tests: str, headers: Path | None = None) -> subprocess.CompletedProcess
     unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT", "PYTEST_XDIST_WORKER")
     base = {name: value for name, value in environment.items() if name not in unset}
     settings = {"ACCEL_TEST_FLAGS": " ".join(trials.SANITIZED), "ACCEL_TEST_HEADERS": str(headers or "")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", *(str(DEVICE / test) for test in tests)],
-        env=accel_sim.environment("cuda", base={**base, **settings}),
-        capture_output=True, text=True, check=False, timeout=1500,
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        *["-m", "pytest", "-q", "-s", "-p", "no:xdist"],
+        *(str(DEVICE / test) for test in tests),
+    ]
+    return processes.run(command, 1500, env=accel_sim.environment("cuda", base={**base, **settings}))
 
 
 @pytest.mark.slow

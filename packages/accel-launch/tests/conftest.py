@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from accel_core import processes
 from accel_launch.machine import Accelerator
 from shared.topologies import build
 
@@ -54,8 +55,6 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def go(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "DS_ACCELERATOR": "cpu", **variables}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
+        return processes.run(command, 600, cwd=tmp_path, env=environment)
 
     return go

@@ -13,11 +13,11 @@ import sys
 import pytest
 
 from accel_core.cli import main
-from accel_core.isolated import call_main
 from accel_launch import command, options
 from accel_launch.errors import InvalidArguments
 from accel_launch.options import Options
 from accel_launch.plan import Host, Plan, Program, Rank
+from accel_launch.protocol import call_main
 
 LAUNCH = call_main("accel_launch.__main__")
 

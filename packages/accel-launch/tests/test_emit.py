@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from accel_core import processes
 from accel_launch import emit, planning
 from accel_launch.errors import InvalidSelection
 from accel_launch.machine import Accelerator
@@ -223,14 +224,11 @@ def test_actors_see_the_devices_of_the_plan_and_join_one_group(tmp_path):
         # Held until the end: torch's store binds with it, and nobody else gets the port.
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port = free.getsockname()[1]
-        driven = subprocess.run(
+        driven = processes.run(
             [sys.executable, "-c", DRIVER, str(tmp_path / "placement.json"), str(port)],
-            capture_output=True,
-            text=True,
+            400,
             env=environment,
             cwd=tmp_path,
-            timeout=400,
-            check=False,
         )
     assert driven.returncode == 0, driven.stderr
     assert [json.loads(line) for line in driven.stdout.splitlines()[-2:]] == [["npu", 2, "0,1", 3.0]] * 2

@@ -3,9 +3,9 @@
 """What other hosts answer, which variables they get, and files for them."""
 
 import json
+import math
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_core.isolated import run_module
+from accel_core.processes import run_module
 from accel_launch import ssh
 from accel_launch.errors import HostUnreachable, InvalidArguments
 from accel_launch.machine import Machine
@@ -70,13 +70,13 @@ def test_each_host_answers(fake_ssh):
 def test_hosts_that_do_not_answer_are_all_named(fake_ssh, monkeypatch):
     fake_ssh(ANSWERS)
     monkeypatch.setattr(ssh, "ANSWER", 2)
-    run = subprocess.run
+    run = ssh.processes.run
 
-    def patient(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
+    def patient(command: list[str], seconds: float, **given: Any) -> Any:
         # On a busy machine the others, too, may need longer than that.
-        return run(command, **given | {"timeout": given["timeout"] if "silent" in command else None})
+        return run(command, seconds if "silent" in command else math.inf, **given)
 
-    monkeypatch.setattr(ssh.subprocess, "run", patient)
+    monkeypatch.setattr(ssh.processes, "run", patient)
     with pytest.raises(HostUnreachable) as caught:
         ssh.query_hosts(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
     dead, silent, old = caught.value.found.splitlines()

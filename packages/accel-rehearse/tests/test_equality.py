@@ -4,7 +4,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 import accel_sim
+from accel_core import processes
 
 pytest.importorskip("deepspeed")
 pytest.importorskip("transformers")
@@ -31,22 +31,17 @@ THREE = ("gpt, ZeRO 2, bf16", "llama, ZeRO 3, checkpointing", "ZeRO 3, everythin
 
 def real(ranks: int, program: Path, *words: str) -> None:
     """Run a program on ranks of the simulator."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-         str(program), *words],
-        env=accel_sim.environment("npu", devices=ranks, base=os.environ | _ALONE),
-        capture_output=True, text=True, check=False, timeout=3600,
-    )  # fmt: skip
+    launch = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node={ranks}".split()
+    environment = accel_sim.environment("npu", devices=ranks, base=os.environ | _ALONE)
+    done = processes.run([sys.executable, *launch, str(program), *words], 3600, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
 def rehearse(ranks: int, which: str, program: Path, *words: str) -> None:
     """Rehearse some of them."""
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=16GiB", f"--ranks={ranks}",
-         f"--rank={which}", "--steps=1000", "--", str(program), *words],
-        capture_output=True, text=True, check=False, timeout=3600,
-    )  # fmt: skip
+    options = f"npu --memory=16GiB --ranks={ranks} --rank={which} --steps=1000 --".split()
+    command = [sys.executable, "-m", "accel_core.cli", "rehearse", *options, str(program), *words]
+    done = processes.run(command, 3600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 

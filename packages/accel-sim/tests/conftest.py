@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import accel_sim
+from accel_core import processes
 from accel_sim import build
 
 Ended = subprocess.CompletedProcess[str]
@@ -33,11 +34,11 @@ def simulate(
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "DS_ACCELERATOR"))
     }
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-W", "ignore", *map(str, arguments)],
+        timeout,
         env=accel_sim.environment(key, base={**kept, "OMP_NUM_THREADS": "1", **(env or {})}, **options),
-        capture_output=True, text=True, check=False, timeout=timeout,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

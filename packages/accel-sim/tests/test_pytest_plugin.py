@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from accel_core import processes
+
 TESTS = """
 import os, subprocess, sys
 
@@ -32,10 +34,13 @@ def run(tmp_path):
         ours = ("ACCEL_SIM", "PYTEST")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         # The workspace is installed without entry points for pytest: the module is named, as they would.
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *NAMED, *arguments],
-            cwd=tmp_path, env=clean, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+        command = [
+            sys.executable,
+            *["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"],
+            *NAMED,
+            *arguments,
+        ]
+        return processes.run(command, 600, cwd=tmp_path, env=clean)
 
     return start
 

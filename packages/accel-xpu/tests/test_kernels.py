@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import accel_sim
+from accel_core import processes
 from accel_core.op_builder.native import find_compiler
 from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.optimizers import fused, step_kernels
@@ -186,10 +187,12 @@ def test_kernels_on_the_cpu(release: str, images: Path, tmp_path: Path) -> None:
     variables = runtimes.hook().environment(FOUND[release], tmp_path)
     variables |= {"ACCEL_XPU_RUNTIME": str(FOUND[release]), "ACCEL_XPU_FILES": str(images)}
     base = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", str(Path(__file__).with_name("spirv"))],
-        env=accel_sim.environment("xpu", base=base), capture_output=True, text=True, check=False, timeout=1800,
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        *["-m", "pytest", "-q", "-x", "-p", "no:xdist"],
+        str(Path(__file__).with_name("spirv")),
+    ]
+    done = processes.run(command, 1800, env=accel_sim.environment("xpu", base=base))
     assert not done.returncode, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import torch
 from torch.utils.cpp_extension import BuildExtension
 
+from accel_core import processes
 from accel_core.errors import InvalidEnvironment, NotAnAccelerator
 from accel_sim import surface
 from accel_xpu import XPU_Accelerator, external, hardware, probe
@@ -399,11 +399,7 @@ def test_oneccl_is_used_where_its_bindings_serve_xpu(
 ) -> None:
     if devices:
         (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(BINDINGS.format(devices=devices))
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = processes.run([sys.executable, "-c", ASK], 120, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert not done.returncode, done.stderr
     name, reason = json.loads(done.stdout)
     assert name == backend

@@ -7,9 +7,9 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import os
 import re
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from accel_compare import difference, page, record
 from accel_compare.difference import Compared, Difference
 from accel_compare.record import InvalidComparison
 from accel_compare.recorder import RecorderOptions
+from accel_core import processes
 from accel_core.cli.main import program_words
 from accel_core.data import from_data, to_data
 from accel_core.errors import DOCUMENTATION
@@ -201,7 +202,7 @@ def _isolate(first: Difference, command: list[str], options: RecorderOptions) ->
         return
     program = _isolated(first, inputs)
     sys.stdout.write(f"the operation alone: cd {program.parent} && python {program.name}\n")
-    subprocess.run([sys.executable, program.name], cwd=program.parent, check=False)
+    processes.run([sys.executable, program.name], cwd=program.parent, stdin=None, stdout=None, stderr=None)
 
 
 def _command(args: argparse.Namespace) -> list[str]:
@@ -244,12 +245,11 @@ def _run(command: list[str], options: RecorderOptions) -> int:
                 old.unlink()
         # Compiled code has no modules and no operations to record.
         environment = {**os.environ, "ACCEL_COMPARE": options.text(), "TORCHDYNAMO_DISABLE": "1"}
-        with subprocess.Popen(command, env=environment) as process:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                process.wait()
-                return 130
+        return processes.run(
+            command, grace=math.inf, env=environment, stdin=None, stdout=None, stderr=None
+        ).returncode
+    except KeyboardInterrupt:
+        return 130
     except OSError as error:
         raise InvalidComparison(
             what="the run cannot be recorded",

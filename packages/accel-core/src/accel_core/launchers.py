@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from accel_core.errors import InvalidEnvironment
 
@@ -198,18 +197,13 @@ def first_host(ranks: Ranks, environ: Mapping[str, str] = os.environ) -> str:
 
 def starter(names: Names) -> str:
     """Return the process that has started this host's ranks: the nearest ancestor without these variables."""
+    import psutil  # not in each `import torch`
+
     pid = os.getppid()
-    with contextlib.suppress(OSError, ValueError):  # no /proc, or another user's process
-        while any(
-            entry.partition(b"=")[0].decode(errors="replace") in names
-            for entry in _proc(pid, "environ").split(b"\0")
-        ):
-            pid = int(_proc(pid, "stat").rpartition(b")")[2].split()[1])
+    with contextlib.suppress(psutil.Error, OSError):  # another user's process, or none
+        while not psutil.Process(pid).environ().keys().isdisjoint(names):
+            pid = psutil.Process(pid).ppid()
     return str(pid)
-
-
-def _proc(pid: int, name: str) -> bytes:
-    return Path(f"/proc/{pid}/{name}").read_bytes()
 
 
 def _tasks_of_node(environ: Mapping[str, str]) -> int | None:

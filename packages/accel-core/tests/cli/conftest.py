@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 import accel_core
+from accel_core import processes
 from accel_core.vendor import INTERFACE_VERSION
 
 FAKES = Path(__file__).with_name("fakes")
 #: Import names of what accel-core needs; everything else of this interpreter stays out of sight.
-NEEDED = ("packaging", "typing_extensions", "wrapt", "rich", "pygments", "markdown_it", "mdurl")
+NEEDED = ("packaging", "typing_extensions", "wrapt", "psutil", "rich", "pygments", "markdown_it", "mdurl")
 #: Nothing of these may leak in from the shell that runs the tests.
 OURS = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "COLUMNS", "NO_COLOR")
 
@@ -193,9 +194,7 @@ class Environment:
 def run(python: Path | str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     command = [str(python), *arguments]
-    done = subprocess.run(
-        command, env={**kept, **variables}, capture_output=True, text=True, timeout=300, cwd=cwd
-    )
+    done = processes.run(command, 300, env={**kept, **variables}, cwd=cwd)
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -416,7 +416,7 @@ EXAMINE = """
 import json
 from dataclasses import asdict
 from accel_core.cli.doctor import examine
-from accel_core.cli.child import Worker
+from accel_core.processes import Worker
 worker = Worker(*examine.CHILD)
 print(json.dumps(asdict(examine.examine_torch(worker.ask(120, "import_torch"), 120))))
 worker.close()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command itself: lazy, open to other packages; `accel env`; a child that answers; the doctor on a terminal."""
+"""The command itself: lazy, open to other packages; `accel env`; the doctor on a terminal."""
 
 import importlib.metadata
 import json
@@ -9,7 +9,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import pytest
 
 from accel_core import env
 from accel_core.__about__ import __version__
-from accel_core.cli.child import Worker
 from accel_core.cli.doctor import advice, command
 from accel_core.cli.doctor.command import DoctorReport
 from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
@@ -246,97 +245,6 @@ def test_the_variables_of_installed_vendors_are_listed_too(
     monkeypatch.setattr("accel_core.cli.variables.discover", lambda: Discovery((toy,), ()))
     assert main(["env", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["name"] == "ACCEL_TOY_CARDS"
-
-
-# --- a child that answers questions: it can be waited for without harm, and is ended with all it started
-
-ANSWERS = """
-import os
-import time
-
-from accel_core.cli.child import serve
-
-
-def until(path):
-    while not os.path.exists(path):
-        time.sleep(0.02)
-    return {"pid": os.getpid()}
-
-
-def say(text):
-    os.write(2, text.encode())
-    return {}
-
-
-def abort(text):
-    say(text)
-    os.abort()
-
-
-def fork(lock):
-    held = os.open(lock, os.O_CREAT | os.O_RDWR)
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.lockf(held, os.F_LOCK, 0)
-        os.write(write, b".")
-        time.sleep(60)
-        os.write(held, b"alive")
-        os._exit(0)
-    os.read(read, 1)
-    os._exit(7)
-
-
-serve({handler.__name__: handler for handler in (until, say, abort, fork)})
-"""
-
-
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    (tmp_path / "toy_answers.py").write_text(ANSWERS)
-    worker = Worker("-m", "toy_answers", PYTHONPATH=str(tmp_path))
-    yield worker
-    worker.close()
-
-
-def test_who_waits_is_called_while_the_child_is_at_work(worker: Worker, tmp_path: Path) -> None:
-    passed: list[float] = []
-
-    def waiting(seconds: float) -> None:
-        passed.append(seconds)
-        (tmp_path / "go").touch()
-
-    worker.send("until", str(tmp_path / "go"))
-    first = worker.receive(60, waiting)
-    assert 0 < passed[0] < 60
-    assert first.answer == worker.ask(60, "until", str(tmp_path / "go")).answer
-    assert not first.failure
-
-
-def test_a_crash_comes_with_the_line_ahead_of_faulthandler_s_and_with_all_that_was_printed(
-    worker: Worker,
-) -> None:
-    worker.ask(60, "say", "of another question\n")
-    reply = worker.ask(60, "abort", "one\n  two \n\n")
-    assert (reply.answer, reply.failure, reply.last_line) == ({}, "died by SIGABRT", "two")
-    assert reply.output.startswith("of another question\none\n  two")
-    assert "Fatal Python error" in reply.output
-
-
-def test_what_was_printed_for_another_question_is_not_the_last_line(worker: Worker) -> None:
-    worker.ask(60, "say", "of another question\n")
-    assert worker.ask(60, "abort", "").last_line == ""
-
-
-def test_a_child_that_hangs_is_killed_when_its_time_is_up(worker: Worker, tmp_path: Path) -> None:
-    reply = worker.ask(0.01, "until", str(tmp_path / "go"))
-    assert (reply.answer, reply.failure) == ({}, "did not answer within 0.01 s")
-
-
-def test_what_a_child_started_ends_with_it(worker: Worker, tmp_path: Path) -> None:
-    assert worker.ask(60, "fork", str(tmp_path / "lock")).failure == "ended its process with status 7"
-    with (tmp_path / "lock").open("r+") as lock:
-        os.lockf(lock.fileno(), os.F_LOCK, 0)  # waits for the end of the other process
-        assert lock.read() == ""
 
 
 # --- the doctor on a terminal: its report is complete at any width, and it says what it is waiting for

@@ -5,7 +5,6 @@
 import importlib.metadata
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import cascade
+from accel_core import cascade, processes
 from accel_core.api import CURRENT
 from accel_core.errors import (
     AcceleratorBroken,
@@ -244,10 +243,7 @@ def test_a_vendor_package_comes_with_the_one_that_it_requires(monkeypatch: pytes
 def test_pip_accepts_the_command() -> None:
     command = cascade.pip_install("accel-mlu").partition(" (")[0]
     dry = ["--dry-run", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(command), *dry],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = processes.run([sys.executable, "-m", *shlex.split(command), *dry], 300, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

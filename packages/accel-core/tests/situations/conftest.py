@@ -11,13 +11,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import STDOUT, TimeoutExpired
 from typing import Any
 
 import pytest
+
+from accel_core.processes import Child
 
 PROGRAMS = Path(__file__).with_name("programs")
 TOYS = Path(__file__).resolve().parents[4] / "shared/toy_vendors"
@@ -207,11 +209,12 @@ class Situation:
 
     def _start(
         self, name: str, program: list[str], variables: dict[str, str], start: tuple[str, ...]
-    ) -> subprocess.Popen[str]:
+    ) -> Child:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(STEERING)}
         command = [str(PROGRAMS / program[0]), program[1], str(self._folder / f"{name}.out")]
         typed = start == ("typed",)
-        process = subprocess.Popen(
+        code = f"import sys; sys.argv = {command!r}\nexec(open(sys.argv[0]).read())\n"
+        return Child(
             [sys.executable, "-i", "-q"] if typed else [sys.executable, *start, *command],
             env={
                 **kept,
@@ -221,32 +224,20 @@ class Situation:
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **variables,
             },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            input=code if typed else "",
+            stderr=STDOUT,
             cwd=self._folder,
             start_new_session=True,
         )
-        if typed and process.stdin:
-            process.stdin.write(f"import sys; sys.argv = {command!r}\nexec(open(sys.argv[0]).read())\n")
-            process.stdin.flush()
-        return process
 
-    def _wait(self, process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    def _wait(self, child: Child, seconds: float) -> tuple[str, str]:
         """How the process died, if it did, and what it printed."""
         try:
-            printed, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+            done = child.wait(seconds)
+        except TimeoutExpired:
             return "hangs", ""
-        finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
-        status = process.returncode
-        return (f"died by {signal.Signals(-status).name}" if status < 0 else ""), printed
+        status = done.returncode
+        return (f"died by {signal.Signals(-status).name}" if status < 0 else ""), done.stdout
 
     def _read(self, name: str, death: str, printed: str) -> list[Ended]:
         files = sorted(self._folder.glob(f"{name}.out*"))

@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from accel_core.isolated import call_main
 from accel_core.vendor import format_cpu_list
 from accel_launch.errors import InvalidSelection
 from accel_launch.options import Options
 from accel_launch.plan import Plan, Rank
+from accel_launch.protocol import call_main
 
 #: Wide enough for every row: a list of CPUs that is cut off says nothing.
 _WIDTH = 10_000

@@ -13,15 +13,16 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Protocol
 
 from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
+from accel_core.processes import run
 from accel_launch import ssh
 from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
 from accel_launch.job import AGENT, Job
@@ -283,10 +284,8 @@ class Mpi:
 
     def _is_own(self, path: str) -> bool:
         try:
-            answer = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, timeout=20, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            answer = run([path, "--version"], timeout=20)
+        except (OSError, TimeoutExpired):
             return False
         text = answer.stdout + answer.stderr
         return any(word in text for word in self.says) and not any(word in text for word in self.not_says)

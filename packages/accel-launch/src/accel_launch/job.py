@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from accel_core import env
 from accel_core.data import from_data, to_data
 from accel_core.errors import AccelError
-from accel_core.isolated import call_main
 from accel_launch.errors import RankMisplaced
 from accel_launch.plan import LOCAL, Host, Plan, Rank, ip_address
-from accel_launch.protocol import Assignment, report_failure
+from accel_launch.protocol import Assignment, call_main, report_failure
 from accel_launch.supervisor import Relay, Supervisor, View
 
 #: Runs the ranks of one host; see `main`.

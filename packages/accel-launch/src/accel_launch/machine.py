@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from accel_core.api import get_accelerator
 from accel_core.data import InvalidData, NumberList, from_data, to_data
-from accel_core.isolated import stdout_to_stderr
+from accel_core.processes import stdout_to_stderr
 from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root, visible
 from accel_core.vendor.numa import (
     SYSTEM,

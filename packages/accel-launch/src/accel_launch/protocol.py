@@ -26,7 +26,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from accel_core.isolated import call_main
+
+def call_main(module: str, python: str = sys.executable) -> tuple[str, ...]:
+    """Return the command that calls `main()` of a module; `python`: the interpreter."""
+    path = "import sys; sys.path = [p for p in sys.path if p]"  # without the working folder
+    return (python, "-c", f"{path}; from {module} import main; sys.exit(main())")
+
 
 #: Command of a guard; see `guard`.
 GUARD = call_main("accel_launch.guard")

@@ -11,17 +11,18 @@ import os
 import shlex
 import socket
 import stat
-import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import TimeoutExpired
 
+from accel_core import processes
 from accel_core.data import InvalidData
-from accel_core.isolated import call_main
 from accel_launch.errors import HostUnreachable, InvalidArguments
 from accel_launch.machine import Accelerator, Machine
 from accel_launch.options import Options
 from accel_launch.plan import address, is_loopback, is_variable_name
+from accel_launch.protocol import call_main
 
 #: Prefixes, beside those of the accelerator.
 PREFIXES = ("MLFLOW", "PYTHON", "MV2", "UCX", "ACCEL_", "DS_ACCELERATOR")
@@ -162,16 +163,8 @@ def _run(scripts: Mapping[str, str], options: Options) -> dict[str, tuple[str, s
 
     def run(name: str) -> tuple[str, str]:
         try:
-            done = subprocess.run(
-                _command(name, options, _SHELL),
-                input=scripts[name],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=ANSWER,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+            done = processes.run(_command(name, options, _SHELL), ANSWER, input=scripts[name])
+        except TimeoutExpired:
             return "", f"no answer within {ANSWER} s"
         except OSError as error:
             return "", f"cannot run ssh: {error.strerror}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_core import processes
 from accel_ops.host import library
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
@@ -64,9 +65,7 @@ def run_program(tmp_path: Path) -> Run:
         command = [*prefix, sys.executable, str(script), *map(str, arguments)]
         # The library compiles once, here, and not in each child with an empty cache.
         given = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=300, env=given, cwd=tmp_path
-        )
+        return processes.run(command, 300, env=given, cwd=tmp_path)
 
     return run
 

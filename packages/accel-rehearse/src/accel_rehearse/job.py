@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pickle
+import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import STDOUT
 
+from accel_core.processes import run
 from accel_rehearse.native import EXTENSION, grows
 from accel_rehearse.record import DryJob, DryRank, Failure, Rehearsal, Tape
 from accel_sim import build, settings, stub_packages
@@ -56,7 +57,7 @@ def rehearse(request: DryJob, say: Callable[[str], None] = lambda _text: None) -
         assumed=_assumed(request),
         not_promised=NOT_PROMISED,
         seconds=time.monotonic() - started,
-        committed=job.committed,
+        committed=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10,
         interrupted=job.interrupted,
     )
 
@@ -77,7 +78,7 @@ class _Job:
     def __init__(self, request: DryJob, folder: Path, say: Callable[[str], None]) -> None:
         self.request, self.folder, self._say = request, folder, say
         self.records: list[DryRank] = []
-        self.committed, self.interrupted = 0, False
+        self.interrupted = False
         self._tapes: dict[int, Tape] = {}
         (folder / "request").write_bytes(pickle.dumps(request))
 
@@ -144,38 +145,17 @@ class _Job:
             str(rank),
             *self.request.program,
         ]
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                command,
-                env=self._environment(rank),
-                stdin=subprocess.DEVNULL,
-                stdout=None if self.request.output else file,
-                stderr=None if self.request.output else subprocess.STDOUT,
-                start_new_session=True,
-            )
         try:
-            return self._wait(process)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what the program has left behind
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for a rank; Ctrl-C ends its program, which then writes what it has."""
-        deadline = float("inf")
-        while True:
-            try:
-                ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-                if ended:
-                    process.returncode = os.waitstatus_to_exitcode(status)
-                    self.committed = max(self.committed, usage.ru_maxrss << 10)
-                    return process.returncode
-                if time.monotonic() > deadline:
-                    os.killpg(process.pid, signal.SIGKILL)
-                time.sleep(0.02)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                os.killpg(process.pid, signal.SIGKILL if deadline != float("inf") else signal.SIGINT)
-                deadline = time.monotonic() + _PATIENCE
+            with log.open("wb") as file:
+                out, err = (None, None) if self.request.output else (file, STDOUT)
+                environment = self._environment(rank)
+                # Ctrl-C ends the program, which then writes what it has.
+                return run(
+                    command, grace=_PATIENCE, env=environment, stdout=out, stderr=err, start_new_session=True
+                ).returncode
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return -signal.SIGINT
 
     def _environment(self, rank: int) -> dict[str, str]:
         request = self.request

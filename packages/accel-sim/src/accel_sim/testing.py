@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from accel_core.isolated import run_module
+from accel_core import processes
 from accel_sim import build, stub_packages
 
 #: Variables of a surrounding pytest or launcher, which the tests must not inherit.
@@ -27,10 +26,10 @@ def run(key: str, *arguments: str | Path, environment: Mapping[str, str] | None 
     """
     build.library()
     base = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
-    done = subprocess.run(
-        [*run_module("pytest"), "-q", "-p", "no:cacheprovider", *map(str, arguments)],
+    done = processes.run(
+        [*processes.run_module("pytest"), "-q", "-p", "no:cacheprovider", *map(str, arguments)],
+        _LIMIT,
         env={**stub_packages.environment(key, base=base), **(environment or {})},
-        capture_output=True, text=True, check=False, timeout=_LIMIT,
-    )  # fmt: skip
+    )
     if done.returncode:
         pytest.fail(f"on a simulated {key}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}", pytrace=False)

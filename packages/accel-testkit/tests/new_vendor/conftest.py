@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from accel_core import processes
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -19,9 +21,6 @@ def run() -> Run:
 
     def start(*command: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         ours = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
-        return subprocess.run(
-            [sys.executable, "-m", *command], cwd=cwd, env={**ours, **environment},
-            capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+        return processes.run([sys.executable, "-m", *command], 600, cwd=cwd, env={**ours, **environment})
 
     return start

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from accel_core import processes
 from accel_core.cli.main import main
 
 #: The least that can be answered; the longest answers; a device type of torch's own.
@@ -110,9 +111,7 @@ def ready(package: Path, tag: str) -> subprocess.CompletedProcess[str]:
     (check,) = [step["run"] for step in steps(package, "release", "build") if "name" in step]
     command = ["bash", "-e", "-o", "pipefail", "-c", check]  # as the forge's runner does
     environment = {**os.environ, "GITHUB_REF_NAME": tag}
-    return subprocess.run(
-        command, cwd=package, env=environment, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    return processes.run(command, cwd=package, env=environment)
 
 
 def test_a_release_needs_its_tag_its_changelog_and_no_placeholder(xyz: Path, run: Run) -> None:

@@ -5,7 +5,6 @@
 import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import accel_sim
+from accel_core import processes
 from accel_sim import build
 
 PRETEND = Path(__file__).with_name("pretend")
@@ -31,10 +31,11 @@ def test_variants_are_noticed_on_a_simulated_device(tmp_path, monkeypatch) -> No
     build.library()
     out = tmp_path / "failed.json"
     own = {"PYTHONPATH": str(PRETEND), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "simulated", str(out)], env=accel_sim.environment("npu", base={**os.environ, **own}),
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = processes.run(
+        [sys.executable, "-m", "simulated", str(out)],
+        env=accel_sim.environment("npu", base={**os.environ, **own}),
+        cwd=tmp_path,
+    )
     assert out.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     answer = json.loads(out.read_text(encoding="utf-8"))
     assert answer["control"] == []

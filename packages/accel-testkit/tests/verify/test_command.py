@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from accel_core.isolated import run_module
+from accel_core import processes
+from accel_core.processes import run_module
 from accel_testkit.verify.report import Report, read
 from accel_testkit.verify.steps import STEPS
 
@@ -23,10 +24,7 @@ _LIMIT = 1800
 def verify(words: str, out: Path | None = None, sim: str = "", **environment: str) -> Any:
     before = (*ACCEL, "sim", *sim.split(), "--", *ACCEL) if sim else ACCEL
     options = [*words.split(), *(("--out", str(out)) if out else ())]
-    return subprocess.run(
-        [*before, "verify", *options], capture_output=True, text=True, timeout=_LIMIT, check=False,
-        env={**os.environ, **environment},
-    )  # fmt: skip
+    return processes.run([*before, "verify", *options], _LIMIT, env={**os.environ, **environment})
 
 
 def verified(status: int, words: str, out: Path, sim: str = "", **environment: str) -> tuple[Any, Report]:

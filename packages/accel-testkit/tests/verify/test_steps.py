@@ -5,7 +5,6 @@
 import json
 import os
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -167,20 +166,6 @@ def test_failures_stand_in_the_order_of_their_causes(tmp_path: Path) -> None:
     program = "check('late', 'failed', ''); check('basic', 'failed', ''); line(finished=True, order=['basic', 'late'])"
     row = run("device", program, tmp_path / "step")
     assert [failure["name"] for failure in row.failures] == ["basic", "late"]
-
-
-def test_processes_that_a_step_leaves_are_ended(tmp_path: Path) -> None:
-    program = (
-        "child = os.fork()\n"
-        "if not child: time.sleep(900)\n"
-        "open('child', 'w').write(str(child)); check('a'); finish()"
-    )
-    folder = tmp_path / "step"
-    row = run("device", program, folder)
-    assert row.state == "passed"
-    child = Path("/proc", (folder / "child").read_text(), "stat")
-    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)  # until the kernel has ended it
 
 
 def test_what_an_earlier_run_left_is_removed_and_not_read(tmp_path: Path) -> None:

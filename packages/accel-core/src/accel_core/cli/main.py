@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
-from accel_core.isolated import stdout_to_stderr
+from accel_core.processes import stdout_to_stderr
 from accel_core.vendor import declaring_package, distribution_version, resolve
 
 ENTRY_POINT_GROUP = "accel.commands"

@@ -9,7 +9,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from accel_core import processes
 from accel_core.errors import BuildFailed
 
 #: Compiler flags of every library.
@@ -129,9 +129,7 @@ def compile_library(source: Source, target: Path) -> None:
         )
 
 
-def _built(
-    command: list[str], source: Source, target: Path, openmp: tuple[str, ...]
-) -> subprocess.CompletedProcess[str]:
+def _built(command: list[str], source: Source, target: Path, openmp: tuple[str, ...]) -> processes.Ended:
     """Return the linker's result, or that of the first unit that fails; units are compiled in parallel."""
     flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
     with (
@@ -149,12 +147,9 @@ def _built(
         return run(link, Path(work))
 
 
-def run(command: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], work: Path) -> processes.Ended:
     """Run a compiler, whose temporary files are in the folder `work`: others may write the system's."""
-    environment = {**os.environ, "TMPDIR": str(work)}
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, env=environment
-        )
+        return processes.run(command, env={**os.environ, "TMPDIR": str(work)})
     except OSError as error:
-        return subprocess.CompletedProcess(command, 127, "", str(error))
+        return processes.Ended(command, 127, "", str(error))

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import psutil
 
 from accel_core.native import trust
 
 _NAME = "lock"
-#: Age in seconds of a stale lock, on systems without /proc.
-_OLD = 600.0
 
 
 def stale() -> list[Path]:
@@ -33,16 +32,12 @@ def stale_in(build: Path) -> list[Path]:
 def stale_among(locks: Iterable[Path]) -> list[Path]:
     """Return the existing files among these that no local process has open."""
     there = [lock for lock in locks if lock.is_file()]
-    if not there:
-        return []
-    if not Path("/proc/self/fd").is_dir():
-        return [lock for lock in there if time.time() - lock.stat().st_mtime > _OLD]
-    used = set(_open_files())
+    used = set(_open_files()) if there else set()
     return [lock for lock in there if str(lock.resolve()) not in used]
 
 
 def _open_files() -> Iterator[str]:
     """Yield the open files of all processes that this user may inspect."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # closed in between, or of another user
-            yield os.readlink(descriptor)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # ended in between, or of another user
+            yield from (file.path for file in process.open_files())

@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from accel_core.native import compiler
+from accel_core.processes import Ended, run
 from accel_sim import shared
 from accel_sim.driver import HostKernels
 
@@ -42,7 +42,7 @@ def planted(folder: Path, right: str, wrong: str) -> None:
     holders[0].write_text(texts[0].replace(right, wrong), "utf-8")
 
 
-def run_sanitized(program: str, cache: Path) -> subprocess.CompletedProcess[str] | None:
+def run_sanitized(program: str, cache: Path) -> Ended | None:
     """Run a program of Python that loads `SANITIZED` libraries; return None if the compiler has none.
 
     cache: folder for its native libraries.
@@ -52,7 +52,7 @@ def run_sanitized(program: str, cache: Path) -> subprocess.CompletedProcess[str]
         return None
     # Without the present folder, in which another user may have put modules.
     command = [sys.executable, "-c", f"import sys; sys.path = [p for p in sys.path if p]\n{program}"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return run(command, env=environment)
 
 
 def sanitized_environment(cache: Path | None = None) -> dict[str, str] | None:
@@ -61,10 +61,7 @@ def sanitized_environment(cache: Path | None = None) -> dict[str, str] | None:
     cache: folder for its native libraries; default: this process's.
     """
     command = compiler.find()
-    found = [
-        subprocess.run([*command, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        for name in ("libasan.so", "libubsan.so")
-    ]
+    found = [run([*command, f"-print-file-name={name}"]) for name in ("libasan.so", "libubsan.so")]
     libraries = [result.stdout.strip() for result in found]
     if not all(Path(path).is_file() for path in libraries):
         return None

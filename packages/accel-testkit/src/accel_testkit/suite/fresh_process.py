@@ -24,7 +24,6 @@ import pkgutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -252,6 +251,7 @@ def _in_a_forked_process(accelerator: Any) -> str:
     child = os.fork()
     if child == 0:
         os.close(read)
+        signal.alarm(_LIMIT)
         text = ""
         try:
             torch: Any = sys.modules["torch"]
@@ -261,23 +261,10 @@ def _in_a_forked_process(accelerator: Any) -> str:
         os.write(write, text.encode()[:4000])
         os._exit(0)
     os.close(write)
-    ended = _wait(child)
+    _, status = os.waitpid(child, 0)
     with os.fdopen(read, "rb") as pipe:
         text = pipe.read().decode(errors="replace")
-    return text if ended else f"it does not end, or dies {text}"
-
-
-def _wait(child: int) -> bool:
-    """Wait for a child; return whether it ended by itself, and with 0."""
-    until = time.monotonic() + _LIMIT
-    while time.monotonic() < until:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
+    return text if status == 0 else f"it does not end, or dies {text}"
 
 
 def main(job: str, out: str, *arguments: str) -> None:

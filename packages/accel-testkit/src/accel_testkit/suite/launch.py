@@ -8,14 +8,14 @@ import contextlib
 import itertools
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import STDOUT, TimeoutExpired
 from typing import Any
 
-from accel_core.isolated import run_module
+from accel_core.processes import Child, run_module
 from accel_testkit.suite.target import Target
 
 #: Guards against a hang, in seconds; nothing is measured. A part without progress for so long ends, here and in
@@ -58,10 +58,10 @@ class RankLauncher:
         ]
         _wait(started, limit, lambda: waiting(folder))
         return [
-            _answer(folder, rank, process.returncode, counts=True) for rank, process in enumerate(started)
+            _answer(folder, rank, child.process.returncode, counts=True) for rank, child in enumerate(started)
         ]
 
-    def _start(self, job: str, folder: Path, more: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self, job: str, folder: Path, more: dict[str, str]) -> Child:
         command = [*run_module("accel_testkit.suite.rank"), job, str(folder)]
         environment = dict(os.environ)
         if self.target.vendor is None:
@@ -73,9 +73,9 @@ class RankLauncher:
         return _start(command, environment | more, folder / f"{more['RANK']}.log")
 
 
-def _start(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], environment: Mapping[str, str], log: Path) -> Child:
     with log.open("wb") as output:
-        return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        return Child(command, env=environment, stdout=output, stderr=STDOUT)
 
 
 def _ranks_environment(rank: int, ranks: int, of_node: int) -> dict[str, str]:
@@ -118,21 +118,18 @@ def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], limit: float, waiting: Callable[[], None]) -> None:
-    """Wait for all ranks; stop the others once one has failed."""
+def _wait(children: list[Child], limit: float, waiting: Callable[[], None]) -> None:
+    """Wait for all ranks; once one has failed, the others have 5 seconds left."""
     until = time.monotonic() + limit
-    while any(process.poll() is None for process in processes):
-        failed = any(process.poll() for process in processes)
-        if failed or time.monotonic() > until:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                for process in processes:
-                    process.wait(timeout=5 if failed else 0)
-            for process in processes:
-                process.kill()
-                process.wait()
-            return
-        waiting()
-        time.sleep(0.05)
+    try:
+        while any(child.process.poll() is None for child in children) and time.monotonic() < until:
+            if any(child.process.returncode for child in children):
+                until = min(until, time.monotonic() + 5)
+            waiting()
+            time.sleep(0.05)
+    finally:
+        for child in children:
+            child.end()
 
 
 def _answer(folder: Path, name: object, code: int, *, counts: bool) -> dict[str, Any]:
@@ -153,13 +150,11 @@ def fresh_processes(
     for name, environment in environments.items():
         program = [*run_module("accel_testkit.suite.fresh_process"), job, str(folder / f"{name}.json")]
         started[name] = _start([*program, *arguments], environment, folder / f"{name}.log")
-    for process in started.values():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LIMIT)
-        process.kill()
-        process.wait()
+    for child in started.values():
+        with contextlib.suppress(TimeoutExpired):
+            child.wait(LIMIT)
     # A runtime may fail while the process ends, after all that is looked at.
-    return {n: _answer(folder, n, process.returncode, counts=False) for n, process in started.items()}
+    return {n: _answer(folder, n, child.process.returncode, counts=False) for n, child in started.items()}
 
 
 def streamed(path: Path) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +14,12 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from rich.console import Console
 
+from accel_core import processes
 from accel_core.errors import DOCUMENTATION, AccelError
-from accel_core.isolated import run_module
 from accel_core.reports import one_line
 from accel_core.simulated import DEVICE
 from accel_testkit.suite.launch import LIMIT
@@ -202,13 +202,12 @@ def _progress() -> Iterator[Callable[[str, str], None]]:
 
 def _chosen() -> str:
     """Return the key of the accelerator that a run would use. Raises NothingToVerify."""
-    command = (*run_module("accel_core.cli"), "doctor", "--json")
+    command = (*processes.run_module("accel_core.cli"), "doctor", "--json")
     reason = ""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOCTOR, check=False)
-        found = json.loads(done.stdout)
+        found = json.loads(processes.run(command, _DOCTOR).stdout)
         key, reason = str(found["chosen"] or ""), str(found["error"])
-    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
+    except (TimeoutExpired, ValueError, KeyError) as error:
         key, reason = "", f"accel doctor: {type(error).__name__}"
     if not key:
         raise NothingToVerify(

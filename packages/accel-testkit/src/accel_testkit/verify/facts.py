@@ -10,12 +10,13 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
+from subprocess import TimeoutExpired
 from typing import Any
 
 from packaging.requirements import Requirement
 
+from accel_core.processes import run
 from accel_core.selection.candidates import discover
 from accel_testkit.verify.steps import ANSWER, answer
 
@@ -75,13 +76,9 @@ def _second_rank_has_a_device() -> bool:
     )
     environment = {**os.environ, "LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2"}
     try:
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=_SECOND_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
+        return run([sys.executable, "-c", code], _SECOND_SECONDS, env=environment).returncode == 0
+    except TimeoutExpired:
         return False
-    return done.returncode == 0
 
 
 def _unfit() -> list[dict[str, str]]:
@@ -178,10 +175,8 @@ def _tool(key: str) -> str:
     if command is None:
         return ""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TOOL_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run(command, _TOOL_SECONDS)
+    except (OSError, TimeoutExpired) as error:
         return f"{' '.join(command)}: {error}"
     return (done.stdout + done.stderr)[:_MOST_OUTPUT]
 

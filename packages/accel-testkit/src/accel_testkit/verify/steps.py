@@ -8,23 +8,23 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
-from accel_core.isolated import run_module
+from accel_core.processes import run, run_module
 from accel_testkit.stock_builds import NOT_STARTED
 from accel_testkit.suite.launch import streamed
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
 
 #: Name of the environment variable with the file to which a child writes its answer.
 ANSWER = "ACCEL_VERIFY_ANSWER"
-_POLL_SECONDS = 0.1
 #: How often checks are started; each crash costs one of them.
 _STARTS = 6
 _KEPT = 2000
@@ -68,7 +68,7 @@ class Step:
         row, known = StepRow(self.name, self.title, PASSED), 0
         for again in range(_STARTS):
             command = (*self.command(key, mode, folder), *(("--resume",) if again else ()))
-            status = _wait(_start(command, named, folder), folder, limit, lambda: tick(_far(folder)))
+            status = _run(command, named, folder, limit, lambda: tick(_far(folder)))
             left = self._left(folder)
             how = _how(status, limit, incomplete=bool(left.get("incomplete")))
             if not how or left.get("begun", 0) <= known:
@@ -238,43 +238,27 @@ STEPS = (
 )  # fmt: skip
 
 
-def _start(command: Iterable[str], more: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-    own = {"PYTHONFAULTHANDLER": "1", ANSWER: str((folder / "answer.json").absolute())}
-    # Appended, so that a file that is emptied begins again.
-    with (folder / "stdout").open("ab") as out, (folder / "log").open("ab") as log:
-        return subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=log,
-            env={**os.environ, **more, **own}, start_new_session=True,
-        )  # fmt: skip
-
-
-def _wait(
-    process: subprocess.Popen[bytes], folder: Path, limit: float, tick: Callable[[], None]
+def _run(
+    command: Sequence[str], named: Mapping[str, str], folder: Path, limit: float, tick: Callable[[], None]
 ) -> int | None:
-    """Wait for a process group; return its leader's status, None if it shows no progress for `limit` seconds.
+    """Return the exit status of a step, None if it shows no progress for `limit` seconds."""
+    printed = folder / "stdout", folder / "log"
+    own = {"PYTHONFAULTHANDLER": "1", ANSWER: str((folder / "answer.json").absolute())}
 
-    The group is killed in the end.
-    """
-    until, before = time.monotonic() + limit, 0
-    try:
-        while time.monotonic() < until:
-            try:
-                return process.wait(_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                tick()
-            for printed in (folder / "stdout", folder / "log"):
-                if _size(printed) > _MOST_PRINTED:
-                    os.truncate(printed, 0)
-            progress = sum(_size(folder / name) for name in ("results.jsonl", "answer.json"))
-            if progress != before:
-                until, before = time.monotonic() + limit, progress
-        return None
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
-            pass
-        process.wait()
+    def progress() -> int:
+        tick()
+        for path in printed:
+            if _size(path) > _MOST_PRINTED:
+                os.truncate(path, 0)
+        return sum(_size(folder / name) for name in ("results.jsonl", "answer.json"))
+
+    # Appended, so that a file that is emptied begins again.
+    with printed[0].open("ab") as out, printed[1].open("ab") as log, suppress(TimeoutExpired):
+        environment = {**os.environ, **named, **own}
+        return run(
+            command, limit, progress, env=environment, stdout=out, stderr=log, start_new_session=True
+        ).returncode
+    return None
 
 
 def _signal(number: int) -> str:

@@ -27,9 +27,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from accel_core import api, env, launchers
 from accel_core.__about__ import __version__
 from accel_core.cascade import pip_install
-from accel_core.cli.child import Reply, Worker, serve
 from accel_core.errors import AccelError, InvalidEnvironment
 from accel_core.native import torch_locks
+from accel_core.processes import Reply, Worker, serve
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
 from accel_core.selection.choose import NextStep, Request, Verdict, passed_over
 from accel_core.selection.current import (
@@ -236,8 +236,7 @@ def _shadow() -> str:
 
 def _culprit(seconds: float) -> tuple[bool, str]:
     """Whether torch can be imported without extensions, and the first extension whose call fails."""
-    worker = Worker(*CHILD, **{AUTOLOAD: "0"})
-    try:
+    with closing(Worker(*CHILD, **{AUTOLOAD: "0"})) as worker:
         if not worker.ask(seconds, "import_torch").answer.get("version"):
             return False, ""
         for point in importlib.metadata.entry_points(group=TORCH_GROUP):
@@ -245,8 +244,6 @@ def _culprit(seconds: float) -> tuple[bool, str]:
             if reply.failure or reply.answer["reason"]:
                 return True, point.name
         return True, ""
-    finally:
-        worker.close()
 
 
 #: Factor of the time limit for steps that import torch, which reads many files from a cold disk.

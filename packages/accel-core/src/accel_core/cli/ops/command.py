@@ -25,10 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from accel_core.api import get_accelerator
-from accel_core.cli.child import Reply, Worker
 from accel_core.cli.main import seconds, working
 from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, listed, with_packages
 from accel_core.errors import AcceleratorBroken, UnknownBuilder
+from accel_core.processes import Reply, Worker
 
 #: Time limit of one op, which may have to be compiled.
 SECONDS = 600.0

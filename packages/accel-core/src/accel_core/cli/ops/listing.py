@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any
 
 from accel_core.api import get_accelerator
-from accel_core.cli.child import serve
 from accel_core.errors import AccelError, UnknownBuilder, in_short
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import UPSTREAM
+from accel_core.processes import serve
 from accel_core.selection.candidates import discover
 
 SERVED, MISSING, OK, FAILED = "served", "missing", "ok", "failed"
