@@ -6,7 +6,6 @@ Renews the first part of docs/results/device.md; the part about the CPU is a kep
 """
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from accel_core.processes import run
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
 from accel_ops.quantizers.quantizer import QuantizerFunctions
@@ -164,7 +164,8 @@ def _quantizer(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
 
 def _first_use() -> dict[str, Any]:
     """The quantizer is loaded and called in a process that has a context and nothing else."""
-    done = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", _FIRST_USE])
+    done.check_returncode()
     seconds, _, route = done.stdout.splitlines()[-1].partition(" ")
     reached = float(seconds) < 0.1 if route.startswith("image") else None
     return _row(

@@ -8,7 +8,6 @@ custom op: torch.optim.AdamW in the place of DeepSpeed's CPU Adam, and DeepSpeed
 
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accel_core.processes import run
 from accel_testkit import timing
 from benchmarks import results
 
@@ -72,13 +72,7 @@ class Case:
                 **({"PYTHONPATH": str(wheel)} if self.wheel else {}),
                 **self.environment,
             }
-            ended = subprocess.run(
-                [sys.executable, "-c", self._code()],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ended = run([sys.executable, "-c", self._code()], env=environment)
         found = [line for line in ended.stdout.splitlines() if line.startswith("took ")]
         if ended.returncode or not found:
             raise SystemExit(f"{self.name}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
@@ -115,9 +109,8 @@ def _install_wheel(folder: Path) -> None:
     """accel-ops's wheel alone, before the installed accel-ops on the path."""
     package = Path(__file__).resolve().parent.parent / "packages/accel-ops"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(package)], check=True
-    )
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(package)]
+    run(command, stdout=None, stderr=None).check_returncode()
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ Each launch generates the same text a few times; the launches take turns.
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accel_core.processes import run
 from accel_testkit import timing
 from benchmarks import results
 
@@ -42,7 +42,7 @@ def texts(case: str) -> list[dict[str, Any]] | str:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.json")
         command = [sys.executable, *launcher, str(EXAMPLE), *flags, *TEXT, *MODEL, "--json", str(made)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONGEST)
+        done = run(command, LONGEST, env=environment)
         if done.returncode:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no output"]
             found = next((line for line in lines if line.startswith("found:")), lines[-1])

@@ -8,11 +8,11 @@ Every sample is a fresh interpreter; the variants take turns within each round.
 import json
 import os
 import statistics
-import subprocess
 import sys
 from functools import partial
 from typing import Any
 
+from accel_core.processes import run
 from accel_testkit import timing
 from benchmarks import results
 
@@ -46,7 +46,8 @@ VARIANTS = (
 def sample(code: str, environment: dict[str, str]) -> tuple[float, list[str]]:
     """Seconds and newly loaded modules, as the code printed them in a fresh interpreter."""
     env = {**os.environ, "DS_ACCELERATOR": "cpu", **environment}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", code], env=env)
+    done.check_returncode()
     seconds, modules = json.loads(done.stdout.splitlines()[-1])
     return seconds, modules
 

@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from accel_core.processes import run
 from accel_testkit import timing
 from benchmarks import results
 
@@ -62,7 +62,7 @@ def throughput(name: str, folder: Path) -> float:
 def _run(command: Sequence[str], folder: Path) -> None:
     # DeepSpeed's launcher looks for its second part on PATH.
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run(command, cwd=folder, env=environment)
     if done.returncode:
         raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
 

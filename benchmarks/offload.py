@@ -12,7 +12,6 @@ import logging
 import os
 import resource
 import statistics
-import subprocess
 import sys
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from accel_core.api import get_accelerator
+from accel_core.processes import run
 from accel_testkit import timing
 from accel_testkit.suite import launch
 from accel_zero import table
@@ -124,9 +124,8 @@ def child(*arguments: Any, threads: int) -> Any:
     """Run this module in a process of its own; returns what it prints last, as JSON."""
     environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "benchmarks.offload", "--child", json.dumps(arguments)]
-    done = subprocess.run(
-        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
-    )
+    done = run(command, env=os.environ | environment, stderr=None)
+    done.check_returncode()
     return json.loads(done.stdout.splitlines()[-1])
 
 

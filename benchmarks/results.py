@@ -10,11 +10,11 @@ import datetime
 import importlib.metadata
 import json
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accel_core.processes import run
 from accel_testkit.verify.facts import processor
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -112,10 +112,10 @@ def _origin() -> dict[str, str]:
     day = {"date": datetime.date.today().isoformat()}
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        done = run(command, cwd=FOLDER)
+    except OSError:
         return day
-    return day | {"commit": done.stdout.strip()}
+    return day if done.returncode else day | {"commit": done.stdout.strip()}
 
 
 def _version(name: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -16,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar
+
+from accel_core import processes
+from accel_core.processes import Child
 
 Result = TypeVar("Result")
 
@@ -69,24 +71,15 @@ class Children:
 
     def start(
         self, snippet: str, path: Sequence[Path] = (), options: Sequence[str] = (), **variables: str | None
-    ) -> subprocess.Popen[str]:
+    ) -> Child:
         """A child that runs on its own; `finish` waits for it."""
-        return subprocess.Popen(
-            [sys.executable, *options, "-c", dedent(snippet)],
-            env=self.environment(path, **variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, *options, "-c", dedent(snippet)]
+        return Child(command, env=self.environment(path, **variables))
 
-    def finish(self, child: subprocess.Popen[str]) -> Ended:
+    def finish(self, child: Child) -> Ended:
         """Wait, whatever the child's end."""
-        try:
-            out, err = child.communicate(timeout=300)
-        finally:
-            child.kill()
-        return Ended(child.returncode, out, err)
+        done = child.wait(300)
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     def attempt(self, snippet: str, path: Sequence[Path] = (), **variables: str | None) -> Ended:
         """Run a snippet that may fail."""
@@ -109,10 +102,12 @@ class Children:
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
 
 
-def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(*command: object, check: bool = False, **options: Any) -> processes.Ended:
     """Run a program to its end, whatever that is; what it writes is text."""
-    options = {"capture_output": True, "text": True, "check": False, "timeout": 600} | options
-    return subprocess.run([str(word) for word in command], **options)
+    done = processes.run([str(word) for word in command], **({"timeout": 600} | options))
+    if check:
+        done.check_returncode()
+    return done
 
 
 def on_device(key: str, *arguments: object, devices: int | None = None, **variables: str) -> Ended:
@@ -125,11 +120,8 @@ def on_device(key: str, *arguments: object, devices: int | None = None, **variab
         if not name.startswith(_STEERING) or name == "ACCEL_CACHE_DIR"
     }
     base = kept | {"OMP_NUM_THREADS": "1"} | variables
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *map(str, arguments)],
-        env=base if key == "cpu" else accel_sim.environment(key, devices=devices, base=base),
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+    environment = base if key == "cpu" else accel_sim.environment(key, devices=devices, base=base)
+    done = run(sys.executable, "-W", "ignore", *arguments, env=environment)
     return Ended(done.returncode, done.stdout, done.stderr).expect_success()
 
 
@@ -167,17 +159,11 @@ def ranks(program: str, world: int, folder: Path) -> None:
     """
     # A store of their own: in the file of former ranks, they would find the addresses of those.
     store = Path(tempfile.mkdtemp(dir=folder), "store")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", program, str(rank), str(world), str(folder), str(store)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    started = [Child([*command, str(rank), str(world), folder, store]) for rank in range(world)]
     try:
-        ended = [rank.communicate(timeout=300)[1] for rank in started]
+        ended = [rank.wait(300) for rank in started]
     finally:
         for rank in started:
-            rank.kill()
-    assert [rank.returncode for rank in started] == [0] * world, "\n".join(ended)
+            rank.end()
+    assert not any(rank.returncode for rank in ended), "\n".join(rank.stderr for rank in ended)

@@ -4,10 +4,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+from accel_core.processes import Ended, run
 
 INSIDE = "/kernels/images/"
 
@@ -19,11 +20,10 @@ def copied(package: Path, folder: Path) -> Path:
     return Path(shutil.copytree(package, folder / "packages" / package.name, ignore=ignored))
 
 
-def build(package: Path, out: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def build(package: Path, out: Path, **settings: str) -> Ended:
     """Build the wheel of a copy."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    environment = {**os.environ, **settings}
-    return subprocess.run(command, cwd=package, check=False, capture_output=True, text=True, env=environment)
+    return run(command, cwd=package, env={**os.environ, **settings})
 
 
 def built(package: Path, out: Path) -> dict[str, bytes]:

@@ -5,7 +5,6 @@
 import importlib
 import json
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import accel_sim
+from accel_core import processes
 from benchmarks.programs import Programs
 
 DEVICES = ("npu", "hpu", "mlu", "xpu", "cuda")
@@ -42,9 +42,7 @@ def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
     ]
     base = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": device}
     environment = base if device == "cpu" else accel_sim.environment(device, base=base)
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
-    )
+    done = processes.run(command, 900, env=environment, cwd=ROOT)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
     if not lines:
         raise RuntimeError(f"{' '.join(command)} failed\n{done.stderr[-3000:]}")

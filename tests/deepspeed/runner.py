@@ -10,15 +10,16 @@ import argparse
 import importlib.metadata
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
+from subprocess import STDOUT, TimeoutExpired
 
 from packaging.version import InvalidVersion, Version
 
+from accel_core import processes
 from accel_testkit.verify.facts import processor
 
 if sys.version_info >= (3, 11):
@@ -102,41 +103,25 @@ def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
     record = work / f"{side}-{accel}-{name}.part"  # until it is complete
     record.write_text("", encoding="utf-8")
     with record.with_suffix(".log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [
-                *_device(accel),
-                *_PYTEST,
-                "--continue-on-collection-errors",
-                *subset.get("options", []),
-                *subset["paths"],
-            ],
-            cwd=work / "checkout" / "tests",
-            env=_environment(record, accel, side, subset["seconds"]),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        options = ["--continue-on-collection-errors", *subset.get("options", [])]
         try:
-            process.wait(subset["seconds"])
+            processes.run(
+                [*_device(accel), *_PYTEST, *options, *subset["paths"]],
+                subset["seconds"],
+                cwd=work / "checkout" / "tests",
+                env=_environment(record, accel, side, subset["seconds"]),
+                stdout=log,
+                stderr=STDOUT,
+                start_new_session=True,
+            )
             over = ""
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             over = f"not finished after {subset['seconds']} s"
-        finally:
-            end_group(process)
     if over or not record.stat().st_size:
         row = {"test": name, "outcome": "failed", "reason": over or "no test ran: see the log", "seconds": 0}
         with record.open("a", encoding="utf-8") as rows:
             rows.write(json.dumps(row) + "\n")
     return read(record.rename(record.with_suffix(".jsonl")))
-
-
-def end_group(process: subprocess.Popen) -> None:
-    """End what a run has left behind: its fork servers and ranks are in its group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
 
 
 def _device(accel: str) -> list[str]:

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -79,15 +78,3 @@ def test_tests_are_those_of_the_nearest_release(tmp_path, monkeypatch):
         note = runner.unpack(tmp_path / installed)
         assert (tmp_path / installed / "checkout" / "tests" / "which").read_text() == expected
         assert ("no tag of" in note) == (installed != expected)
-
-
-def test_end_of_a_run_ends_the_processes_that_it_left():
-    source = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", source], stdout=subprocess.PIPE, start_new_session=True, text=True
-    )
-    assert process.stdout.readline()
-    process.wait()
-    runner.end_group(process)
-    assert process.stdout.read() == ""  # until its last holder has ended
-    process.stdout.close()

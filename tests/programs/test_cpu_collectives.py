@@ -4,13 +4,14 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch.distributed import TCPStore
+
+from accel_core import processes
 
 ASKS = "torch.distributed.init_process_group(get_accelerator().communication_backend_name())"
 DEEPSPEED = "deepspeed.init_distributed()"
@@ -54,14 +55,7 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         options += ["--master_port", str(store.port)]
         environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-    done = subprocess.run(
-        [command, *options, str(program)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    done = processes.run([command, *options, str(program)], 600, env=environment)
     answers = [line.partition("answer ")[2] for line in done.stdout.splitlines() if "answer [" in line]
     assert len(answers) == 1, done.stdout[-1500:] + done.stderr[-3000:]
     return json.loads(answers[0]), done.stdout + done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import accel_sim
-from accel_core import env
+from accel_core import env, processes
 from accel_sim import build, settings, vendors
 from accel_testkit import new_vendor
 
@@ -141,15 +141,7 @@ class Machine:
         return tuple(name for vendor in vendors.VENDORS for name in vendor.visible.variables)
 
     def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", *command],
-            env=environment,
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        return processes.run([sys.executable, "-W", "ignore", *command], 300, env=environment, cwd=self.root)
 
 
 @pytest.fixture

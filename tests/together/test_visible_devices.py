@@ -9,7 +9,6 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import accel_sim
+from accel_core import processes
 from accel_sim import vendors
 
 pytestmark = [pytest.mark.upstream]
@@ -107,15 +107,7 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
     number = str(max(len(visible(vendor, mask)), 1))
     command = [word.replace("{}", number) for word in LAUNCHERS[launcher]]
     program = [] if launcher == DOCTOR else [str(Path(__file__).with_name("hold.py"))]
-    done = subprocess.run(
-        [*command, *program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=600,
-        check=False,
-    )
+    done = processes.run([*command, *program], 600, env=environment, cwd=folder)
     ranks = sorted(folder.iterdir(), key=lambda path: int(path.name))
     printed = done.stdout if launcher == DOCTOR else done.stdout + done.stderr
     lines = [line for line in printed.splitlines() if "ACC-" in line or "Error" in line]

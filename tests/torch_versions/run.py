@@ -17,16 +17,17 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from subprocess import STDOUT, CompletedProcess, TimeoutExpired
 from typing import Any
 
 from packaging.version import Version
 
+from accel_core import processes
 from accel_sim import build
 
 HERE = Path(__file__).parent
@@ -108,13 +109,13 @@ def run(parts: list[str]) -> Iterator[tuple[str, str, list[float]]]:
         yield name, result, losses
 
 
-def _run(*command: str, limit: int, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command. `timeout` ends it with its children, exit status 124, after so many seconds."""
+def _run(*command: str, limit: int, **variables: str) -> CompletedProcess[str]:
+    """Run a command; it ends with its children, exit status 124, after so many seconds."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        ("timeout", "--kill-after=20", str(limit), *command), cwd=ROOT, env={**environment, **variables},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
+    try:
+        return processes.run(command, limit, cwd=ROOT, env={**environment, **variables}, stderr=STDOUT)
+    except TimeoutExpired as error:
+        return CompletedProcess(command, 124, str(error.output))
 
 
 def _free_port() -> int:

@@ -7,13 +7,13 @@ The whole is run by each package's tox environment. A device that is not here is
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import accel_sim
+from accel_core import processes
 from ci import conformance
 from ci.conformance import Results
 from shared.children import on_device
@@ -27,11 +27,8 @@ def shown(claimed: Results, folder: Path, *arguments: str, **modes: bool) -> Res
     file = folder / "results.json"
     base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--accel", claimed.key, "--results", str(file)]
-    done = subprocess.run(
-        [sys.executable, *command, *arguments],
-        env=accel_sim.environment(claimed.key, base=base, **modes) if claimed.simulated else base,
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    environment = accel_sim.environment(claimed.key, base=base, **modes) if claimed.simulated else base
+    done = processes.run([sys.executable, *command, *arguments], env=environment, cwd=ROOT)
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout[-4000:]
     return conformance.condense([json.loads(file.read_text(encoding="utf-8"))])
@@ -85,10 +82,8 @@ def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, chos
 def test_optimizers_of_the_cpu_are_right_in_plain_torch(tmp_path: Path) -> None:
     """Without a built library or a compiler: every form of numbers that the library is tried with."""
     alone = {"PATH": "", "CXX": "", "ACCEL_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, **alone}
     chosen = "CPU and (form or step or nothing or finite) and not optimizer_steps"
     command = "pytest -q -n 0 -p no:cacheprovider --accel cpu --pyargs accel_testkit.suite.test_op_steps -k"
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split(), chosen], env={**os.environ, **alone}, cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = processes.run([sys.executable, "-m", *command.split(), chosen], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
