@@ -190,7 +190,6 @@ OPTIONAL = (
     "op_builder/fused.py",
     "device/test_inference.py",
     "tests/test_probe.py",  # tests/vendors has those of all packages
-    "tests/test_vendor.py",
 )
 #: The CPU is on every machine.
 WITHOUT = {"accel-cpu": {"tests/test_simulated.py"}}
