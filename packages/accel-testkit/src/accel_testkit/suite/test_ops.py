@@ -234,7 +234,8 @@ def _replayed(accelerator: DeepSpeedAccelerator, spec: OpSpec, op: Any, first: V
         found[:] = spec.call(op, torch.float32, first)
 
     try:
-        graph = captured(accelerator, call)
+        with accelerator.stream(accelerator.current_stream()):  # which a capture that fails may leave another
+            graph = captured(accelerator, call)
     except Exception:  # refused
         return None
     for name, value in first.items():
