@@ -35,7 +35,7 @@ def run_tests(package: str, place: Path, *arguments: str, tests: str) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
     kept["PATH"] = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     command = (python, "-m", "pytest", "-q", f"packages/{package}/tests/{tests}", *arguments)
-    done = run(*command, cwd=ROOT, env=kept, timeout=None)
+    done = run(*command, cwd=ROOT, env=kept, timeout=float("inf"))
     if done.returncode:
         pytest.fail(f"{package} from its wheel:\n{done.stdout[-8000:]}{done.stderr[-2000:]}", pytrace=False)
 

@@ -168,3 +168,7 @@ def test_worker_ends_with_its_children(worker: Worker, tmp_path: Path) -> None:
     with (tmp_path / "lock").open("r+") as lock:
         os.lockf(lock.fileno(), os.F_LOCK, 0)  # waits for the end of the other process
         assert lock.read() == ""
+
+
+def test_real_time_signal_has_a_number() -> None:
+    assert Worker("-c", "import os; os.kill(os.getpid(), 40)").receive(300).failure == "died by signal 40"

@@ -26,8 +26,9 @@ _PATH = "import sys; sys.path = [p for p in sys.path if p]"
 Command = Sequence[str | os.PathLike[str]]
 Tick = Callable[[], object]
 Ended = CompletedProcess[str]
-#: Interval at which a silent child is checked.
 _POLL_SECONDS = 0.1
+#: Names of signals; real-time signals have none.
+SIGNALS = {each.value: each.name for each in signal.Signals}
 #: First lines of a dump of Python's faulthandler; the runtime's own output precedes them.
 _FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
@@ -78,8 +79,7 @@ class Child:
     def __init__(self, command: Command, input: str = "", **options: Any) -> None:
         options = {"stdout": PIPE, "stderr": PIPE} | options
         self._leads = options.get("start_new_session", False)
-        kept = [name for name in ("stdout", "stderr") if options[name] == PIPE]
-        self._kept: dict[str, Any] = {name: TemporaryFile() for name in kept}  # noqa: SIM115  read at the end
+        self._kept: dict[str, Any] = {n: TemporaryFile() for n in ("stdout", "stderr") if options[n] == PIPE}
         with TemporaryFile() as stdin:
             stdin.write(os.fsencode(input))
             stdin.seek(0)
@@ -200,7 +200,7 @@ class Worker:
         failure = f"did not answer within {seconds:g} s"
         if (status := process.poll()) is not None:
             how = f"ended its process with status {status}"
-            failure = how if status >= 0 else f"died by {signal.Signals(-status).name}"
+            failure = how if status >= 0 else f"died by {SIGNALS.get(-status, f'signal {-status}')}"
         output, last = self._child.read(), ""
         for line in output[self._printed :].splitlines():
             if line.startswith(_FAULT):

@@ -113,7 +113,7 @@ def test_its_own_tests_pass_on_a_machine_without_a_device(folder, device, run) -
     site = device["PYTHONPATH"].split(os.pathsep)[-1]
     done = run("pytest", "-p", "no:cacheprovider", cwd=folder, PYTHONPATH=site)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "8 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 @pytest.mark.slow

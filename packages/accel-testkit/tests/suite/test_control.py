@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from accel_core.op_builder.names import CUDA_ONLY
+from accel_core.processes import Child
+from accel_testkit.suite.launch import wait_for_ranks
 
 SUITE = "accel_testkit.suite"
 #: Fixtures of the suite that start processes.
@@ -220,3 +222,10 @@ def test_bridge_that_is_off_is_noticed(good: Any, install_site: Callable[[], Non
     done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
     assert "test_deepspeed_takes_it_for_its_accelerator" in done.stdout
     assert done.returncode == 1
+
+
+def test_failed_rank_ends_the_others() -> None:
+    programs = "import time; time.sleep(600)", "raise SystemExit(3)"
+    waits, failed = ranks = [Child([sys.executable, "-c", program]) for program in programs]
+    wait_for_ranks(ranks, float("inf"), lambda: None)
+    assert (waits.process.returncode, failed.process.returncode) == (-9, 3)

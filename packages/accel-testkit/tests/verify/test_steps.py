@@ -55,14 +55,10 @@ FAULTS = {
         "device", "line(running='c'); import ctypes; ctypes.string_at(0)", "crashed", ("SIGSEGV", "c", "Segmentation")
     ),
     "killed for its memory": Fault("engine-1", "os.kill(os.getpid(), signal.SIGKILL)", "crashed", ("SIGKILL",)),
-    "killed by a real-time signal": Fault("device", "os.kill(os.getpid(), 40)", "crashed", ("signal 40",)),
     "hang in a check": Fault(
         "device", "line(running='slow.one'); time.sleep(900)", "timed out", ("no progress for", "slow.one"), 3
     ),
     "hang before any check": Fault("engine-2", "time.sleep(900)", "timed out", ("no progress for",), 2),
-    "hang that ignores signals": Fault(
-        "device", "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(900)", "timed out", (), 2
-    ),
     "driver leaves with status 0": Fault("device", "check('a'); os._exit(0)", "crashed", ("status 0", "1 passed")),
     "driver leaves with its own status": Fault("device", "os._exit(77)", "crashed", ("status 77",)),
     "exit at import": Fault("host", "sys.exit('torch_npu: no CANN')", "crashed", ("no CANN",)),
@@ -93,8 +89,6 @@ FAULTS = {
     ),
     "no answer": Fault("machine", "pass", "crashed", ("no result",)),
     "half an answer": Fault("machine", "open('answer.json', 'w').write('{')", "crashed", ("no result",)),
-    "answer of another kind": Fault("machine", "open('answer.json', 'w').write('[1, 2]')", "crashed", ("no result",)),
-    "count of devices hangs": Fault("machine", "time.sleep(900)", "timed out", (), 2),
     "doctor prints no JSON": Fault("doctor", "print('banner')", "crashed", ("no result",)),
     "ops crash": Fault("ops", "os.abort()", "crashed", ("SIGABRT",)),
     "op fails": Fault(
@@ -108,12 +102,6 @@ FAULTS = {
         "json.dump({'found': '4 measurements', 'table': [{'what': 'copy', 'size': '', 'value': 1.0}], 'failures': [],"
         " 'incomplete': True, 'running': 'collectives'}, open('answer.json', 'w')); os.abort()",
         "crashed", ("4 measurements", "collectives"),
-    ),
-    "speed hangs in a part": Fault(
-        "speed",
-        "json.dump({'found': '0 measurements', 'table': [], 'failures': [], 'incomplete': True, 'running': 'copies'},"
-        " open('answer.json', 'w')); time.sleep(900)",
-        "timed out", ("copies",), 3,
     ),
     "out of memory in one part": Fault(
         "speed",
@@ -152,7 +140,6 @@ def test_crash_costs_one_check(tmp_path, monkeypatch) -> None:
     assert sorted(failure["name"] for failure in row.failures) == sorted(names)
     assert all("died by SIGKILL" in failure["reason"] for failure in row.failures)
     checks = json.loads((tmp_path / "step" / "results.json").read_text())["checks"]
-    assert len(checks) > 30
     assert row.found == f"0 passed, 3 failed, {len(checks) - 3} skipped"
 
 

@@ -56,7 +56,7 @@ class RankLauncher:
             self._start(job, folder, {**_ranks_environment(rank, ranks, ranks // nodes), **more})
             for rank in range(ranks)
         ]
-        _wait(started, limit, lambda: waiting(folder))
+        wait_for_ranks(started, limit, lambda: waiting(folder))
         return [
             _answer(folder, rank, child.process.returncode, counts=True) for rank, child in enumerate(started)
         ]
@@ -118,12 +118,12 @@ def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def _wait(children: list[Child], limit: float, waiting: Callable[[], None]) -> None:
+def wait_for_ranks(children: list[Child], limit: float, waiting: Callable[[], None]) -> None:
     """Wait for all ranks; once one has failed, the others have 5 seconds left."""
     until = time.monotonic() + limit
     try:
-        while any(child.process.poll() is None for child in children) and time.monotonic() < until:
-            if any(child.process.returncode for child in children):
+        while None in (states := [child.process.poll() for child in children]) and time.monotonic() < until:
+            if any(states):
                 until = min(until, time.monotonic() + 5)
             waiting()
             time.sleep(0.05)

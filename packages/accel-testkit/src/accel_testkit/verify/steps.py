@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
-from accel_core.processes import run, run_module
+from accel_core.processes import SIGNALS, run, run_module
 from accel_testkit.stock_builds import NOT_STARTED
 from accel_testkit.suite.launch import streamed
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
@@ -99,7 +98,7 @@ def _how(status: int | None, limit: float, *, incomplete: bool) -> str:
     if status is None:
         return f"no progress for {limit:.0f} s"
     if status < 0:
-        return f"died by {_signal(-status)}"
+        return f"died by {SIGNALS.get(-status, f'signal {-status}')}"
     return f"ended with status {status}" if incomplete else ""
 
 
@@ -259,13 +258,6 @@ def _run(
             command, limit, progress, env=environment, stdout=out, stderr=log, start_new_session=True
         ).returncode
     return None
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _size(path: Path) -> int:
