@@ -34,8 +34,19 @@ MORE = (
     "packages/accel-zero/tests/test_[eflt]*.py",
 )
 
-#: The nightly run, and `make test-all`: mutants of the conformance suite; an example of a backend, as the tutorial's.
-SLOW = ("packages/accel-testkit/tests/suite/test_variants.py", "docs/tests/test_backends.py")
+#: The nightly run, and `make test-all`: mutants of the conformance suite, and whole programs of which others are alike.
+SLOW = (
+    "packages/accel-testkit/tests/suite/test_variants.py",
+    "packages/accel-testkit/tests/new_vendor/test_tutorial.py",
+    "packages/accel-compare/tests/test_command.py::test_operation_is_isolated",
+    "packages/accel-port/tests/test_programs.py::test_programs_print",
+    "docs/tests/test_backends.py",
+    "examples/tests/test_notebook.py::test_the_notebook_runs",
+    "examples/tests/test_training.py::test_a_damaged_checkpoint",
+    "tests/huggingface/test_accelerate.py",
+    "tests/programs/test_programs.py",
+    "tests/together/test_zero_plus_plus.py",
+)
 
 #: Files that take minutes: a worker begins with them, so that none is left when the others have ended.
 LONG = (
@@ -65,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = item.nodeid.partition("::")[0]
         if any(fnmatch(file, pattern) for pattern in MORE):
             item.add_marker(pytest.mark.more)
-        if any(fnmatch(file, pattern) for pattern in SLOW) or _left_out(item):
+        if any(fnmatch(item.nodeid, f"{pattern}*") for pattern in SLOW) or _left_out(item):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: [not fnmatch(item.nodeid, f"{pattern}*") for pattern in LONG])
 
