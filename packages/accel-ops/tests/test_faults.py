@@ -21,7 +21,7 @@ from shared.children import run
 
 #: Program that loads without a library in the wheel, and prints the reason.
 _REASON = (
-    "from pathlib import Path; from accel_ops import library; "
+    "from pathlib import Path; from accel_ops.host import library; "
     "library.PREBUILT = Path('none'); print(library.load().reason)"
 )
 

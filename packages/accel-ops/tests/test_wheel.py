@@ -70,7 +70,7 @@ def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_
     for own_library in (True, False):
         if not own_library:
             shutil.rmtree(tmp_path / "site/accel_ops/lib")
-        program = "from accel_ops import library as l; print(l.__file__); print(l.load().reason)"
+        program = "from accel_ops.host import library as l; print(l.__file__); print(l.load().reason)"
         environment = {
             **os.environ,
             "PYTHONPATH": str(tmp_path / "site"),

@@ -135,7 +135,7 @@ def killed(package: str, path: str, text: str, vendor: str, checks: str) -> bool
         cache = {} if vendor else {"ACCEL_CACHE_DIR": str(Path(folder, "cache"))}  # keeps the built simulator
         own = {"PYTHONPATH": str(place / "src"), **cache}
         environment = {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}
-        compiled = "from accel_ops import library; raise SystemExit(library.load().functions is None)"
+        compiled = "from accel_ops.host import library; raise SystemExit(library.load().functions is None)"
         if subprocess.run(
             [sys.executable, "-c", compiled], env=environment, capture_output=True, check=False
         ).returncode:
