@@ -46,7 +46,7 @@ LAUNCHERS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 #: What pytest runs.
 TESTS = {
-    "Trainer": (*NOT_SLOW, "tests/huggingface/test_trainer.py", "-k", "cpu"),
+    "Trainer": (*PYTEST, "tests/huggingface/test_trainer.py", "-k", "cpu"),
     "collectives": (
         *NOT_SLOW,
         "packages/accel-cpu/tests/shm",
