@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from accel_core.native import trust
+from accel_core.native import torch_locks, trust
 from accel_core.vendor import distribution_version
 
 #: First line of the failure of checks that compare with it.
@@ -97,7 +97,7 @@ def _hold_alone(lock: IO[str]) -> bool:
 
 
 def _torch_locks() -> list[Path]:
-    return list(folder().glob("*/lock"))
+    return torch_locks.stale_among(folder().glob("*/lock"))
 
 
 def _unlock() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Lock files left by killed builds of torch extensions. torch waits for such a file forever."""
+"""Lock files left by killed builds of torch extensions. torch before 2.14 waits for such a file forever."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 
 from accel_core.native import trust
-
-_NAME = "lock"
+from accel_core.vendor import distribution_version, in_range
 
 
 def stale() -> list[Path]:
@@ -21,17 +20,18 @@ def stale() -> list[Path]:
     given = os.environ.get("TORCH_EXTENSIONS_DIR")
     root = Path(given) if given else trust.platform_cache("torch_extensions")
     # The default folder has one subfolder for each Python and CUDA.
-    return stale_among([*root.glob(f"*/{_NAME}"), *root.glob(f"*/*/{_NAME}")])
+    return stale_among([*root.glob("*/lock"), *root.glob("*/*/lock")])
 
 
 def stale_in(build: Path) -> list[Path]:
     """Return the lock of a build folder, if no local process has it open."""
-    return stale_among([build / _NAME])
+    return stale_among([build / "lock"])
 
 
 def stale_among(locks: Iterable[Path]) -> list[Path]:
-    """Return the existing files among these that no local process has open."""
-    there = [lock for lock in locks if lock.is_file()]
+    """Return the existing files among these that no local process has open; none that block nobody."""
+    blocks = in_range(distribution_version("torch") or "0", "<2.14")  # later the kernel holds the locks
+    there = [lock for lock in locks if blocks and lock.is_file()]
     used = set(_open_files()) if there else set()
     return [lock for lock in there if str(lock.resolve()) not in used]
 
