@@ -34,7 +34,7 @@ MORE = (
     "packages/accel-zero/tests/test_[eflt]*.py",
 )
 
-#: The nightly run, and `make test-all`: mutants of the conformance suite, and whole programs of which others are alike.
+#: Run nightly and by `make test-all` only: mutants of the conformance suite, and long programs that resemble others.
 SLOW = (
     "packages/accel-testkit/tests/suite/test_variants.py",
     "packages/accel-testkit/tests/new_vendor/test_tutorial.py",

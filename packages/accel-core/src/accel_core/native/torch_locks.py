@@ -29,9 +29,9 @@ def stale_in(build: Path) -> list[Path]:
 
 
 def stale_among(locks: Iterable[Path]) -> list[Path]:
-    """Return the existing files among these that no local process has open; none that block nobody."""
-    blocks = in_range(distribution_version("torch") or "0", "<2.14")  # later the kernel holds the locks
-    there = [lock for lock in locks if blocks and lock.is_file()]
+    """Return the existing files among these that no local process has open; none since torch 2.14."""
+    waits = in_range(distribution_version("torch") or "0", "<2.14")  # newer builds use locks of the kernel
+    there = [lock for lock in locks if waits and lock.is_file()]
     used = set(_open_files()) if there else set()
     return [lock for lock in there if str(lock.resolve()) not in used]
 

@@ -56,12 +56,11 @@ def run_sanitized(program: str, cache: Path) -> Ended | None:
 
 
 def sanitized_environment(cache: Path | None = None) -> dict[str, str] | None:
-    """Return the environment of a child process that loads `SANITIZED` libraries; None if the compiler has none.
-
-    cache: folder for its native libraries; default: this process's.
-    """
+    """Return the environment of a child that loads `SANITIZED` libraries from a cache; None without such libraries."""
     command = compiler.find()
     found = [run([*command, f"-print-file-name={name}"]) for name in ("libasan.so", "libubsan.so")]
+    for result in found:
+        result.check_returncode()
     libraries = [result.stdout.strip() for result in found]
     if not all(Path(path).is_file() for path in libraries):
         return None

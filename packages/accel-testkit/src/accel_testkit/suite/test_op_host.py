@@ -114,7 +114,7 @@ class _Problems(torch.utils.data.Dataset[str]):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a process of macOS does not survive a fork")
 @pytest.mark.parametrize("name", _HOST_STEPS)
-def test_step_serves_a_worker_of_a_data_loader(accelerator: DeepSpeedAccelerator, name: str) -> None:
+def test_step_works_in_a_forked_worker(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A process that is forked after a step takes steps, too: kernels keep no threads of their parent."""
     problems = _Problems(name, accelerator.create_op_builder(name).load())
     problems[0]

@@ -227,7 +227,7 @@ def test_calls_from_several_threads_are_right(op: Any, device: torch.device, nam
 
 
 def _replayed(accelerator: DeepSpeedAccelerator, spec: OpSpec, op: Any, first: Values, second: Values) -> Any:
-    """Capture a call, copy the second call's numbers into its arguments; return its results after a replay."""
+    """Capture a call, replay it on the second call's numbers; return its results, None if capturing is refused."""
     found: list[torch.Tensor] = []
 
     def call() -> None:

@@ -250,7 +250,7 @@ def LionSetsThreads(op, *arguments):
     return op.lion_update(*arguments)
 
 
-@replaces("CPULionBuilder", "lion_update", "op_host.step_serves_a_worker_of_a_data_loader[CPULionBuilder]")
+@replaces("CPULionBuilder", "lion_update", "op_host.step_works_in_a_forked_worker[CPULionBuilder]")
 def LionServesOneProcess(op, *arguments):
     op.process = getattr(op, "process", os.getpid())
     return op.lion_update(*arguments) if op.process == os.getpid() else 0
