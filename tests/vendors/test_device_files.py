@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from accel_core.cascade import CPU_KEY
 from accel_core.cli.doctor import advice, command
 from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
+from accel_core.devices import CPU_KEY
 from accel_core.selection import candidates
 from accel_core.selection.candidates import Candidate, CandidateSet, Discovery, State
 from accel_core.selection.choose import Request

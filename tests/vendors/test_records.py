@@ -1,23 +1,23 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records that accel-core finds: one entry point for each row of its cascade, in the same order."""
+"""The records that accel-core finds: one entry point for each device of its table that a package supports."""
 
 from importlib import metadata
 
 import pytest
 
-from accel_core import cascade
+from accel_core.devices import DEVICES
 from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 
 RECORDS: dict[str, Vendor] = {
     point.name: point.load()
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP)
-    if point.dist is not None and point.dist.name in {row.distribution for row in cascade.CASCADE}
+    if point.dist is not None and point.dist.name in {device.distribution for device in DEVICES}
 }
 
 
-def test_each_row_of_the_cascade_has_a_record() -> None:
-    rows = {(row.key, row.variant, row.priority, row.distribution) for row in cascade.CASCADE}
+def test_each_device_of_the_table_has_a_record() -> None:
+    rows = {(row.key, row.variant, row.priority, row.distribution) for row in DEVICES if row.distribution}
     assert {(r.key, r.variant, r.priority, r.distribution) for r in RECORDS.values()} == rows
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         set_accelerator,
         using,
     )
-    from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
     from accel_core.device import TorchDeviceAccelerator
+    from accel_core.devices import SUPPORTED_ACCELERATOR_LIST
     from accel_core.errors import AccelError
     from accel_core.interface import DeepSpeedAccelerator
     from accel_core.op_builder import NotImplementedBuilder, OpBuilder, OpTable
@@ -36,7 +36,7 @@ _EXPORTS = {
     "using": "api",
     "is_current_accelerator_supported": "api",
     "explain": "api",
-    "SUPPORTED_ACCELERATOR_LIST": "cascade",
+    "SUPPORTED_ACCELERATOR_LIST": "devices",
     "DeepSpeedAccelerator": "interface",
     "TorchDeviceAccelerator": "device",
     "Vendor": "vendor",

@@ -206,8 +206,8 @@ def _lacks_a_name(error: ImportError) -> bool:
 
 def _newer_core_needed(package: str, error: ImportError) -> ImportError:
     from accel_core.__about__ import __version__
-    from accel_core.cascade import pip_install
     from accel_core.errors import InterfaceMismatch
+    from accel_core.install import pip_install
 
     return InterfaceMismatch(
         what=f"{package} needs what the installed accel-core does not have",

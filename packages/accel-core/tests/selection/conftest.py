@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from accel_core import cascade, errors, launchers
+from accel_core import devices, errors, launchers
 from accel_core.api import CURRENT
 from accel_core.selection.candidates import Candidate
 
@@ -85,7 +85,7 @@ class Machine:
         self.distribution(package, f"{key} = {module}.vendor:VENDOR")
         values = {
             "key": key, "interface": interface, "module": module, "package": package, "record": record,
-            "priority": cascade.priority(key) if priority is None else priority,
+            "priority": devices.known_device(key).priority if priority is None else priority,
             "evidence": evidence, "confirm": confirm, "init": init,
         }  # fmt: skip
         folder = self.site / module

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import cascade, processes
+from accel_core import devices, install, processes
 from accel_core.api import CURRENT
 from accel_core.errors import (
     AcceleratorBroken,
@@ -47,7 +47,7 @@ def test_unknown_name_is_refused_with_the_valid_ones(machine: Any, value: str) -
     error = machine.refused(UnknownAccelerator, DS_ACCELERATOR=value)
     assert isinstance(error, ValueError)
     assert repr(value) in error.found
-    for valid in (*cascade.SUPPORTED_ACCELERATOR_LIST, "toy"):
+    for valid in (*devices.SUPPORTED_ACCELERATOR_LIST, "toy"):
         assert repr(valid) in error.expected
 
 
@@ -86,7 +86,7 @@ def test_known_name_whose_runtime_is_missing_is_refused_with_the_runtime_to_inst
     error = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR=key)
     assert REQUIRES[key] in error.what
     assert "its runtime is not installed" in error.found
-    assert error.do.startswith(f"install {REQUIRES[key].partition(' requires ')[2]}")
+    assert error.do.startswith(devices.known_device(key).install.partition("{")[0])
 
 
 _PIP = "install='pip install their-torch=={release} torch=={torch}'"
@@ -133,7 +133,7 @@ def test_login_node_gets_what_it_asks_for_with_one_warning(
 
 def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(machine: Any) -> None:
     machine.install("npu")
-    machine.install("toy", priority=cascade.priority("npu"))
+    machine.install("toy", priority=devices.known_device("npu").priority)
     error = machine.refused(AmbiguousAccelerator)
     assert "accel-npu" in error.found
     assert "accel-toy" in error.found
@@ -227,21 +227,21 @@ def test_the_command_to_install_names_the_checkout_while_nothing_is_on_an_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where = "(in a checkout of accel: its packages are on no index yet)"
-    assert cascade.pip_install("accel-core", options="-U") == f"pip install -U ./packages/accel-core {where}"
-    assert cascade.pip_install("torch>=2.14") == "pip install 'torch>=2.14'"
-    assert cascade.pip_install("their-card") == "pip install their-card"
-    monkeypatch.setattr(cascade, "ON_INDEX", True)
-    assert cascade.pip_install("accel-npu") == "pip install accel-npu"
+    assert install.pip_install("accel-core", options="-U") == f"pip install -U ./packages/accel-core {where}"
+    assert install.pip_install("torch>=2.14") == "pip install 'torch>=2.14'"
+    assert install.pip_install("their-card") == "pip install their-card"
+    monkeypatch.setattr(install, "ON_INDEX", True)
+    assert install.pip_install("accel-npu") == "pip install accel-npu"
 
 
 def test_a_vendor_package_comes_with_the_one_that_it_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade, "distribution_version", lambda name: None)
-    command = cascade.pip_install("accel-npu")
+    monkeypatch.setattr(install, "distribution_version", lambda name: None)
+    command = install.pip_install("accel-npu")
     assert command.startswith("pip install ./packages/accel-ops ./packages/accel-npu (")
 
 
 def test_pip_accepts_the_command() -> None:
-    command = cascade.pip_install("accel-mlu").partition(" (")[0]
+    command = install.pip_install("accel-mlu").partition(" (")[0]
     dry = ["--dry-run", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
     done = processes.run([sys.executable, "-m", *shlex.split(command), *dry], 300, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -250,7 +250,7 @@ def test_pip_accepts_the_command() -> None:
 def test_no_message_says_pip_install_of_ours_by_itself() -> None:
     ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|ops)\b")
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
-        if file.name != "cascade.py":
+        if file.name != "install.py":
             assert not ours.search(file.read_text(encoding="utf-8")), file
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from accel_core import cascade
+from accel_core.devices import SUPPORTED_ACCELERATOR_LIST, known_devices
 from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import NextStep, Request, Verdict, choose
 
@@ -291,7 +291,7 @@ ORDER = ("xpu.external", "xpu (ipex)", "xpu (native)", "npu", "sdaa", "mps", "hp
 
 
 def state(mine: Contender, wanted: Expected) -> State:
-    """What becomes of a candidate of the cascade."""
+    """What becomes of a candidate."""
     chosen = isinstance(wanted.outcome, tuple)
     if chosen and wanted.outcome[0] == mine.label:
         return State.CHOSEN
@@ -301,10 +301,10 @@ def state(mine: Contender, wanted: Expected) -> State:
     return State.OUTRANKED if chosen else State.PENDING
 
 
-@pytest.mark.parametrize("asked", [None, *cascade.SUPPORTED_ACCELERATOR_LIST])
+@pytest.mark.parametrize("asked", [None, *SUPPORTED_ACCELERATOR_LIST])
 def test_every_machine_gets_the_accelerator_of_the_rules(asked: str | None) -> None:
     case = Case(*(values[0] for values in FACTORS))._replace(asked=asked)
-    rows = [row for label in ORDER for row in cascade.entries(label.partition(" ")[0])]
+    rows = [row for label in ORDER for row in known_devices(label.partition(" ")[0])]
     rows = list(dict.fromkeys(rows))
     for modes in product((ABSENT, NO_DEVICE, PRESENT), repeat=len(ORDER) - 1):
         everyone = [
@@ -315,4 +315,4 @@ def test_every_machine_gets_the_accelerator_of_the_rules(asked: str | None) -> N
         states = {candidate.label: candidate.state for candidate in verdict.candidates}
         assert states == {mine.label: state(mine, wanted) for mine in everyone}, (asked, modes)
     assert [mine.label for mine in sorted(everyone, key=lambda mine: -mine.priority)] == [*ORDER]
-    assert {label.partition(" ")[0] for label in ORDER} == set(cascade.SUPPORTED_ACCELERATOR_LIST)
+    assert {label.partition(" ")[0] for label in ORDER} == set(SUPPORTED_ACCELERATOR_LIST)

@@ -11,8 +11,6 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_cpu.accelerator:CPU_Accelerator",
     probe="accel_cpu.probe",
-    distribution="accel-cpu",
-    requires="torch",
     variables=(launch.VISIBLE_DEVICES, launch.BACKEND),
     version=__version__,
 )

@@ -15,18 +15,14 @@ from accel_core.vendor import (
     Evidence,
     distribution_version,
     found_devices,
+    known_device,
     module_exists,
     torch_build,
 )
 from accel_cuda import visible
 
-#: Fields of torch.version; builds for these devices set one of them.
-TORCH_FIELDS = ("cuda", "hip")
-#: Of NVIDIA, AMD and Hygon, WSL, Jetson (two), MetaX, Iluvatar. Other cards with CUDA's interface are counted, too.
-DEVICE_FILES = (
-    "dev/nvidia[0-9]*", "dev/kfd", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu/igpu[0-9]*/ctrl", "dev/mxcd",
-    "dev/iluvatar[0-9]*",
-)  # fmt: skip
+#: Other cards with CUDA's interface are counted, too.
+DEVICE = known_device("cuda")
 
 
 def evidence() -> Evidence:
@@ -34,12 +30,14 @@ def evidence() -> Evidence:
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
     version = f"torch {distribution_version('torch') or 'of unknown version'}"
-    present, found = found_devices(DEVICE_FILES)
+    present, found = found_devices(DEVICE.files)
     linux = sys.platform.startswith("linux")
-    built = [f"{name} {torch_build(name)}" for name in TORCH_FIELDS if torch_build(name)]
+    built = [f"{name} {torch_build(name)}" for name in DEVICE.torch_fields if torch_build(name)]
     if not built:
         return Evidence(
-            False, present if linux else None, f"{version} is built without {' or '.join(TORCH_FIELDS)}"
+            False,
+            present if linux else None,
+            f"{version} is built without {' or '.join(DEVICE.torch_fields)}",
         )
     have = f"{version} is built with {' and '.join(built)}"
     if not linux:

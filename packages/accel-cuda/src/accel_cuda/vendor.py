@@ -14,10 +14,6 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_cuda.accelerator:CUDA_Accelerator",
     probe="accel_cuda.probe",
-    distribution="accel-cuda",
-    requires="torch",
-    install='pip uninstall -y torch && pip install "torch=={release}" (on Linux the index has the build with CUDA; '
-    "PyTorch's installation page names the indexes for ROCm and other releases of CUDA)",
     variables=(DEPRECATED_FP16,),
     version=__version__,
 )

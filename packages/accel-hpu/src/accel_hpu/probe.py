@@ -4,22 +4,23 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, VisibleDevices, runtime_evidence
+from accel_core.vendor import Confirmation, Evidence, VisibleDevices, known_device, runtime_evidence
 
-PLUGIN = "habana-torch-plugin"
+DEVICE = known_device("hpu")
 #: Tested releases of the plugin. 1.22 is for torch 2.7, 1.23 for torch 2.9.
 RELEASES = ">=1.19,<2"
 #: By the module ids of the node. Launchers leave it alone.
 MODULES = VisibleDevices(("HABANA_VISIBLE_MODULES",), container="HABANA_VISIBLE_DEVICES")
-DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
-#: Of Habana. Accelerators in processors of Intel and AMD have files of the same names.
-PCI_VENDOR = "0x1da3"
 
 
 def evidence() -> Evidence:
     """Check distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
     return runtime_evidence(
-        "habana_frameworks.torch.hpu", RELEASES, DEVICE_FILES, distribution=PLUGIN, pci_vendor=PCI_VENDOR
+        DEVICE.runtime,
+        RELEASES,
+        DEVICE.files,
+        distribution=DEVICE.runtime_distribution,
+        pci_vendor=DEVICE.pci_vendor,
     )
 
 

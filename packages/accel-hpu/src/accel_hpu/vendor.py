@@ -10,9 +10,5 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_hpu.accelerator:HPU_Accelerator",
     probe="accel_hpu.probe",
-    distribution="accel-hpu",
-    requires="habana_frameworks.torch.hpu",
-    install="take habana-torch-plugin and the torch that belongs to it from Intel's Gaudi software 1.23 or later, or "
-    "its container image: neither is on the index, and the plugin does not work with torch {torch} of another origin",
     version=__version__,
 )

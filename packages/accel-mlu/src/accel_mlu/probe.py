@@ -6,19 +6,28 @@ from __future__ import annotations
 
 import re
 
-from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, runtime_evidence
+from accel_core.vendor import (
+    Confirmation,
+    Evidence,
+    distribution_version,
+    in_range,
+    known_device,
+    runtime_evidence,
+)
 from accel_mlu import visible
 
 #: Tested releases of torch_mlu.
 TORCH_MLU = ">=1.22,<2"
-DEVICE_FILES = ("dev/cambricon_dev[0-9]*",)
+DEVICE = known_device("mlu")
 _BUILT_FOR = re.compile(r"\+torch(\d+\.\d+)")
 
 
 def evidence() -> Evidence:
     """Check distribution, version range, the torch it was built for and /dev/cambricon_dev*; imports nothing."""
     wrong = _other_torch()
-    return Evidence(False, None, wrong) if wrong else runtime_evidence("torch_mlu", TORCH_MLU, DEVICE_FILES)
+    return (
+        Evidence(False, None, wrong) if wrong else runtime_evidence(DEVICE.runtime, TORCH_MLU, DEVICE.files)
+    )
 
 
 def _other_torch() -> str:

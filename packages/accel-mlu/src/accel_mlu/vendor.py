@@ -10,10 +10,5 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_mlu.accelerator:MLU_Accelerator",
     probe="accel_mlu.probe",
-    distribution="accel-mlu",
-    requires="torch_mlu",
-    install="install the wheel of torch_mlu whose version ends in +torch{release}, with `pip install --no-deps` "
-    "so that torch stays, and Neuware: neither is on the index",
-    privateuse1="mlu",
     version=__version__,
 )

@@ -10,8 +10,5 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_mps.accelerator:MPS_Accelerator",
     probe="accel_mps.probe",
-    distribution="accel-mps",
-    requires="torch.mps",
-    install="nothing to install: torch.mps is in every torch for macOS, 2.8 or later, and needs a Mac with a GPU",
     version=__version__,
 )

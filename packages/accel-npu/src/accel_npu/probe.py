@@ -4,18 +4,17 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, runtime_evidence
+from accel_core.vendor import Confirmation, Evidence, known_device, runtime_evidence
 from accel_npu import cann, visible
 
 #: Tested releases of torch_npu.
 TORCH_NPU = ">=2.8,<2.15"
-#: Of whole devices, and of their virtual parts.
-DEVICE_FILES = ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*")
+DEVICE = known_device("npu")
 
 
 def evidence() -> Evidence:
     """Check distribution, version range, CANN and /dev/davinci*; imports nothing."""
-    return runtime_evidence("torch_npu", TORCH_NPU, DEVICE_FILES, cann.cann_status())
+    return runtime_evidence(DEVICE.runtime, TORCH_NPU, DEVICE.files, cann.cann_status())
 
 
 def confirm() -> Confirmation:

@@ -10,10 +10,5 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_npu.accelerator:NPU_Accelerator",
     probe="accel_npu.probe",
-    distribution="accel-npu",
-    requires="torch_npu",
-    install='pip install "torch_npu=={release}.*" "torch=={torch}" (without both versions pip replaces torch), '
-    "and source CANN's set_env.sh",
-    privateuse1="npu",
     version=__version__,
 )

@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, VisibleDevices, runtime_evidence
+from accel_core.vendor import Confirmation, Evidence, VisibleDevices, known_device, runtime_evidence
 
 #: Tested releases of torch_sdaa; earlier ones are for torch 2.4.
 TORCH_SDAA = ">=3.0,<4"
 #: Its documents give numbers only.
 VISIBLE = VisibleDevices(("SDAA_VISIBLE_DEVICES",))
-DEVICE_FILES = ("dev/tcaicard[0-9]*",)
+DEVICE = known_device("sdaa")
 
 
 def evidence() -> Evidence:
     """Check distribution, version range and /dev/tcaicard* (one per card); imports nothing."""
-    return runtime_evidence("torch_sdaa", TORCH_SDAA, DEVICE_FILES)
+    return runtime_evidence(DEVICE.runtime, TORCH_SDAA, DEVICE.files)
 
 
 def confirm() -> Confirmation:

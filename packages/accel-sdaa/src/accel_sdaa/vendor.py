@@ -10,10 +10,5 @@ VENDOR = Vendor(
     interface=2,
     accelerator="accel_sdaa.accelerator:SDAA_Accelerator",
     probe="accel_sdaa.probe",
-    distribution="accel-sdaa",
-    requires="torch_sdaa",
-    install="install Tecorigin's wheel of torch_sdaa 3 for torch {release}, with `pip install --no-deps` so that torch "
-    "stays, and source TecoToolKit's setvars.sh: neither is on the index",
-    privateuse1="sdaa",
     version=__version__,
 )

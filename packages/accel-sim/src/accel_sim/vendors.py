@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import DOCUMENTATION
-from accel_core.vendor import VisibleDevices
+from accel_core.vendor import VisibleDevices, known_device
 from accel_sim import settings
 from accel_sim.errors import InvalidSetting, UnknownDevice
 
@@ -74,18 +75,24 @@ class SimVendor:
 #: For devices whose module is torch's own: nothing but `import torch` activates them.
 _IN_TORCH = ("accel_sim", "accel_sim.stub_import:activate_in_torch")
 
+
+def _known(key: str, module: str, collectives: str, device_name: str, **fields: Any) -> SimVendor:
+    """Return the vendor of a device whose runtime and files core's table names."""
+    device = known_device(key, "native" if key == "xpu" else "")
+    fields["device_nodes"] = (re.sub(r"(\[0-9\])?\*", "{}", device.files[0]),)
+    fields["packages"] = tuple(filter(None, [device.runtime.partition(".")[0]]))
+    return SimVendor(key, key, module, collectives, device_name, claims=bool(device.privateuse1), **fields)
+
+
 VENDORS = (
-    SimVendor(
-        "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
-        packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
+    _known(
+        "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", distribution=("torch_npu", "2.13.0"),
+        entry_point=("torch_npu", "torch_npu:_autoload"), state_bytes=16,
         visible=VisibleDevices(
             ("ASCEND_RT_VISIBLE_DEVICES",), number=r"(\d+)(?P<rest>.*)", exclusive=True, ascending=True,
             container="ASCEND_VISIBLE_DEVICES",
         ),
-        device_nodes=("dev/davinci{}",),
-        padding=32,  # NPUCachingAllocator.cpp of torch_npu
-        fails_once=True,  # NPUQueue.cpp of torch_npu
-        state_bytes=16,
+        padding=32, fails_once=True,  # NPUCachingAllocator.cpp and NPUQueue.cpp of torch_npu
         properties={"multi_processor_count": 48, "cube_core_num": 24, "vector_core_num": 48, "L2_cache_size": 192 << 20,
                     **dict.fromkeys(("major", "minor", "warp_size", "gcnArchName", "is_integrated",
                                      "is_multi_gpu_board", "max_threads_per_multi_processor",
@@ -93,41 +100,36 @@ VENDORS = (
         environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest",
                      "ASCEND_OPP_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest/opp"},
     ),
-    SimVendor(
-        "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,
-        packages=("torch_mlu",), distribution=("torch_mlu", "1.25.0"),
+    _known(
+        "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", distribution=("torch_mlu", "1.25.0"),
         visible=VisibleDevices(
             ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), name=r"[0-9a-fA-F]{8}-",
             exclusive=True, container="CAMBRICON_VISIBLE_DEVICES",
         ),
-        uuid="{:08x}-2154-0000-0000-000000000000", device_nodes=("dev/cambricon_dev{}",),
-        state_bytes=16,  # MLUGeneratorImpl of torch_mlu
+        uuid="{:08x}-2154-0000-0000-000000000000", state_bytes=16,  # MLUGeneratorImpl of torch_mlu
         properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
                     "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
     ),
-    SimVendor(
-        "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
-        packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"),
-        visible=VisibleDevices(("SDAA_VISIBLE_DEVICES",)), device_nodes=("dev/tcaicard{}",),
+    _known(
+        "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)",
+        distribution=("torch_sdaa", "3.2.0"), visible=VisibleDevices(("SDAA_VISIBLE_DEVICES",)),
         properties={"major": 3, "minor": 0, "multi_processor_count": 32},
     ),
-    SimVendor(
-        "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
-        packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
+    _known(
+        "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
+        distribution=("habana_torch_plugin", "1.19.0"), generators=1, one_device=True, arena=True,
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
         visible=VisibleDevices(("HABANA_VISIBLE_MODULES",), container="HABANA_VISIBLE_DEVICES"),
-        device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
-        arena=True, orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
+        orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
     ),
-    SimVendor(
-        "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
+    _known(
+        "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
         visible=VisibleDevices(
             ("ZE_AFFINITY_MASK",), number=r"\s*([+-]?\d+)(?![\d.])", name=r"\d+(\.\d+)+$", skips=True,
             unset_if_empty=True, later=("ONEAPI_DEVICE_SELECTOR",),
         ),
-        own_order=True, state_bytes=16, device_nodes=("dev/dri/renderD{}",),
-        torch_build={"xpu": "20250302"},
+        own_order=True, state_bytes=16, torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
                     "has_subgroup_matrix_multiply_accumulate": True, "max_work_group_size": 1024,
@@ -138,15 +140,14 @@ VENDORS = (
                     "last_level_cache_size": 408 << 20,
                     "vendor": "Intel(R) Corporation", "type": "gpu", "driver_version": "simulated"},
     ),
-    SimVendor(
-        "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
+    _known(
+        "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
         visible=VisibleDevices(
             ("CUDA_VISIBLE_DEVICES",), number=r"\s*([+-]?\d+)", name="(GPU|MIG)-", exclusive=True,
             container="NVIDIA_VISIBLE_DEVICES",
         ),
-        uuid="GPU-{:08x}-0000-4000-8000-000000000000", device_nodes=("dev/nvidia{}",),
-        state_bytes=16, torch_build={"cuda": "12.8"},
+        uuid="GPU-{:08x}-0000-4000-8000-000000000000", state_bytes=16, torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": 0,
                     "is_multi_gpu_board": 0, "max_threads_per_multi_processor": 2048, "gcnArchName": "NVIDIA H100",
                     "regs_per_multiprocessor": 65536, "L2_cache_size": 50 << 20, "clock_rate": 1980000,
@@ -155,9 +156,8 @@ VENDORS = (
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
-        distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH,
-        device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
-        state_bytes=36,  # MPSGeneratorImpl.mm
+        distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH, max_devices=1,
+        device_nodes=("System/Library/Frameworks/Metal.framework",), state_bytes=36,  # MPSGeneratorImpl.mm
     ),
 )  # fmt: skip
 

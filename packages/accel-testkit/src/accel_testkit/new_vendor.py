@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_core import cascade
+from accel_core import devices, install
 from accel_core.cli.main import working
 from accel_core.errors import AccelError
 from accel_core.selection.candidates import discover
@@ -146,7 +146,7 @@ def _check(answers: Mapping[str, str]) -> None:
 
 def _refuse_taken(key: str) -> None:
     owners = {name: f"the package accel-{name} of this project" for name in _OURS}
-    owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in cascade.ENTRIES}
+    owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in devices.DEVICES}
     owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
     if key in owners:
         raise InvalidAnswer(
@@ -205,7 +205,7 @@ def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> st
         for number, (step, why) in enumerate(steps, 1)
     ]
     return (
-        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not cascade.ON_INDEX else ''}"
+        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not install.ON_INDEX else ''}"
         f"How each part works: {page('writing-a-vendor')}\n"
     )
 
@@ -215,5 +215,5 @@ def _host() -> list[tuple[str, str]]:
     try:
         importlib.metadata.version("accel-ops")
     except importlib.metadata.PackageNotFoundError:
-        return [(cascade.pip_install("accel-ops"), "the package needs it")]
+        return [(install.pip_install("accel-ops"), "the package needs it")]
     return []

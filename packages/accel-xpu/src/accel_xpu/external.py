@@ -13,10 +13,17 @@ import importlib.util
 from pathlib import Path
 
 from accel_core.errors import NotAnAccelerator
-from accel_core.vendor import Confirmation, Evidence, deepspeed_folder, distribution_version, module_exists
+from accel_core.vendor import (
+    Confirmation,
+    Evidence,
+    deepspeed_folder,
+    distribution_version,
+    known_device,
+    module_exists,
+)
 from accel_xpu.ipex import probe as ipex
 
-MODULE = "intel_extension_for_deepspeed"
+MODULE = known_device("xpu.external").runtime
 _CLASS = "XPU_Accelerator"
 _BASE = "DeepSpeedAccelerator"
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from accel_core.vendor import VisibleDevices, found_devices
+from accel_core.vendor import VisibleDevices, found_devices, known_device
 
 VISIBLE = "ZE_AFFINITY_MASK"
 #: Devices keep the machine's order. SYCL's selector counts among those that the mask leaves.
@@ -20,9 +20,7 @@ AFFINITY = VisibleDevices(
     unset_if_empty=True,
     later=("ONEAPI_DEVICE_SELECTOR",),
 )
-#: Render nodes, and the device file of the Windows Subsystem for Linux.
-_NODES = ("dev/dri/renderD*", "dev/dxg")
-_INTEL = "0x8086"
+DEVICE = known_device("xpu")
 
 
 class Presence(NamedTuple):
@@ -41,7 +39,7 @@ def presence() -> Presence:
     """Look for render nodes whose PCI vendor in /sys is Intel; GPUs of all vendors have render nodes."""
     if not sys.platform.startswith("linux"):
         return Presence(None, f"there are no device files to look for on {sys.platform}")
-    return Presence(*found_devices(_NODES, _INTEL))
+    return Presence(*found_devices(DEVICE.files, DEVICE.pci_vendor))
 
 
 def mask(count: int) -> str:

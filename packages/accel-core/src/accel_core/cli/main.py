@@ -77,7 +77,7 @@ class Origin:
                 distribution = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
                 if distribution.lower().replace("-", "_") != name.lower():
                     continue
-                from accel_core.cascade import pip_install  # not needed to run a command
+                from accel_core.install import pip_install  # not needed to run a command
 
                 return InvalidCommand(
                     what=f"this sub-command of {self.package} needs {distribution}",
@@ -138,7 +138,7 @@ def missing(name: str) -> InvalidCommand | None:
     package = _ELSEWHERE.get(name)
     if package is None:
         return None
-    from accel_core.cascade import pip_install  # not needed to run a command
+    from accel_core.install import pip_install  # not needed to run a command
 
     version = distribution_version(package)
     return InvalidCommand(

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from accel_core import cascade, env
-from accel_core.cascade import CascadeEntry, pip_install
+from accel_core import env
+from accel_core.devices import CPU_KEY, DEVICES, Device, known_device, known_devices
 from accel_core.errors import (
     AccelError,
     DuplicateVendor,
@@ -31,6 +31,7 @@ from accel_core.errors import (
     InvalidVendor,
     in_short,
 )
+from accel_core.install import pip_install
 from accel_core.vendor import (
     ENTRY_POINT_GROUP,
     SUPPORTED_INTERFACES,
@@ -63,7 +64,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate of the cascade.
+    """One candidate of a selection.
 
     requires: a sentence such as `NPU_Accelerator requires torch_npu`.
     runtime:  its runtime is installed (whether or not there is a device).
@@ -104,20 +105,11 @@ class Candidate:
         return replace(self, state=state, reason=self.reason if reason is None else reason)
 
 
-class Backend(Probe, Protocol):
-    """Probe of one of DeepSpeed's own backends; the properties are as in `Vendor`."""
-
-    @property
-    def privateuse1(self) -> str: ...
-    @property
-    def yields_to(self) -> tuple[str, ...]: ...
-
-
 class DeepSpeed(Protocol):
     """The installed DeepSpeed, or its absence; `upstream.backends.StockDeepSpeed` says what its methods do."""
 
     def keys(self) -> frozenset[str] | None: ...
-    def backend(self, key: str, variant: str) -> Backend: ...
+    def probe(self, device: Device) -> Probe: ...
     def accelerator(self, key: str) -> Any: ...
     def load(self) -> None: ...
     def importing(self) -> bool: ...
@@ -279,10 +271,10 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Candidate]) -> Disco
 def _unloadable(point: importlib.metadata.EntryPoint, error: AccelError) -> Candidate:
     package, version = declaring_package(point)
     key, variant = _named_by(point)
-    entries = [entry for entry in cascade.entries(key) if variant in ("", entry.variant)]
+    known = [device for device in known_devices(key) if variant in ("", device.variant)]
     return Candidate(
         key=key,
-        priority=entries[0].priority if entries else cascade.priority(cascade.CPU_KEY) - 1,
+        priority=known[0].priority if known else known_device(CPU_KEY).priority - 1,
         state=State.BROKEN,
         reason=_line(error),
         variant=variant,
@@ -296,7 +288,7 @@ def _unloadable(point: importlib.metadata.EntryPoint, error: AccelError) -> Cand
 def _named_by(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     """Return key and variant by the name of an entry point: its key, or key and variant (`xpu.ipex`)."""
     key, _, variant = point.name.rpartition(".")
-    if any(entry.variant == variant for entry in cascade.entries(key)):
+    if any(device.variant == variant for device in known_devices(key)):
         return key, variant
     return point.name, ""
 
@@ -330,7 +322,7 @@ def _sees_hardware(vendor: Vendor) -> bool:
 
 
 def _requires(key: str) -> str:
-    return next((entry.sentence() for entry in cascade.entries(key)), "")
+    return next((device.sentence() for device in known_devices(key)), "")
 
 
 def _line(error: AccelError) -> str:
@@ -343,7 +335,7 @@ SLOW = 10.0
 
 def of_vendor(vendor: Vendor) -> Candidate:
     """Return the candidate about an installed vendor, from its evidence."""
-    entries = [e for e in cascade.entries(vendor.key) if e.variant == vendor.variant or not vendor.variant]
+    known = [d for d in known_devices(vendor.key) if d.variant == vendor.variant or not vendor.variant]
     candidate = Candidate(
         key=vendor.key,
         variant=vendor.variant,
@@ -352,8 +344,8 @@ def of_vendor(vendor: Vendor) -> Candidate:
         reason="",
         package=vendor.distribution,
         version=vendor.version or distribution_version(vendor.distribution) or "",
-        requires=entries[0].sentence()
-        if entries
+        requires=known[0].sentence()
+        if known
         else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
@@ -362,37 +354,34 @@ def of_vendor(vendor: Vendor) -> Candidate:
     return _with_evidence(candidate, vendor)
 
 
-def of_backend(entry: CascadeEntry, backend: Backend, replaces: str = "") -> Candidate:
-    """Return the candidate about DeepSpeed's own backend for an entry of the cascade.
+def of_backend(device: Device, probe: Probe, replaces: str = "") -> Candidate:
+    """Return the candidate about DeepSpeed's own backend for a device.
 
-    backend: its probe. replaces: the installed package in whose place it is a candidate.
+    replaces: the installed package in whose place it is a candidate.
     """
     candidate = Candidate(
-        key=entry.key,
-        variant=entry.variant,
-        priority=entry.priority,
+        key=device.key,
+        variant=device.variant,
+        priority=device.priority,
         state=State.PENDING,
         reason="",
-        package=entry.distribution,
-        requires=entry.sentence(),
-        privateuse1=backend.privateuse1,
-        yields_to=backend.yields_to,
+        package=device.distribution,
+        requires=device.sentence(),
+        privateuse1=device.privateuse1,
+        yields_to=device.yields_to,
         upstream=True,
         replaces=replaces,
     )
-    return _with_evidence(candidate, backend)
+    return _with_evidence(candidate, probe)
 
 
-def of_entry(entry: CascadeEntry, backend: Backend) -> Candidate:
-    """Return the candidate about an entry of the cascade that no installed package serves.
-
-    backend: the probe of DeepSpeed's own backend for it.
-    """
-    seen = of_backend(entry, backend)
+def of_device(device: Device, probe: Probe) -> Candidate:
+    """Return the candidate about a device that no installed package serves; the probe is of DeepSpeed's backend."""
+    seen = of_backend(device, probe)
     if seen.state is State.PENDING:
         return seen
     served = (
-        f"{entry.distribution} is not installed" if entry.distribution else "no package of ours serves it"
+        f"{device.distribution} is not installed" if device.distribution else "no package of ours serves it"
     )
     return seen.now(State.NOT_INSTALLED, f"{served}; {seen.reason}")
 
@@ -490,9 +479,7 @@ class CandidateSet:
             candidate.key for candidate in discovery.broken
         }
         self.all = [
-            of_entry(entry, deepspeed.backend(entry.key, entry.variant))
-            for entry in cascade.ENTRIES
-            if entry.key not in served
+            of_device(device, deepspeed.probe(device)) for device in DEVICES if device.key not in served
         ]
         for candidate in [*map(of_vendor, discovery.vendors), *discovery.broken]:
             self.put(candidate)
@@ -500,7 +487,9 @@ class CandidateSet:
     def confirm(self, candidate: Candidate) -> Candidate:
         """Import the candidate's runtime in this process and count its devices."""
         vendor = self.vendor(candidate)
-        return confirmed(candidate, vendor or self._deepspeed.backend(candidate.key, candidate.variant))
+        return confirmed(
+            candidate, vendor or self._deepspeed.probe(known_device(candidate.key, candidate.variant))
+        )
 
     def put(self, answer: Candidate) -> None:
         """Replace the candidate about the same candidate, or add it.
@@ -519,9 +508,9 @@ class CandidateSet:
 
     def _own_backends(self, broken: Candidate) -> list[Candidate]:
         return [
-            of_backend(entry, self._deepspeed.backend(entry.key, entry.variant), broken.package)
-            for entry in cascade.entries(broken.key)
-            if broken.variant in ("", entry.variant)
+            of_backend(device, self._deepspeed.probe(device), broken.package)
+            for device in known_devices(broken.key)
+            if broken.variant in ("", device.variant)
         ]
 
     def _needed(self, own: Candidate) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from accel_core.cascade import CPU_KEY
+from accel_core.devices import CPU_KEY
 from accel_core.errors import AccelError
 from accel_core.selection import messages
 from accel_core.selection.candidates import Candidate, State
@@ -192,7 +192,7 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
     if not key or not (named or key in (request.upstream or ())):
         return _failed(candidates, messages.unknown(key, candidates, request.upstream))
     if not named:
-        # A backend of the installed DeepSpeed that is not in the cascade of this version of core.
+        # A backend of the installed DeepSpeed that this version of core does not know.
         unlisted = Candidate(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
         return _take([*candidates, unlisted], unlisted, request, ())
     broken = [candidate for candidate in named if candidate.state is State.BROKEN]

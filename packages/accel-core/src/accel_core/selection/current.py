@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from accel_core import env
-from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
+from accel_core.devices import SUPPORTED_ACCELERATOR_LIST
 from accel_core.errors import AccelError, NoAccelerator, NotAnAccelerator, in_short
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection import messages

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST, entries, pip_install
+from accel_core.devices import CPU_KEY, SUPPORTED_ACCELERATOR_LIST, known_devices
 from accel_core.errors import (
     AcceleratorBroken,
     AcceleratorUnavailable,
@@ -20,6 +20,7 @@ from accel_core.errors import (
     UnknownAccelerator,
     in_short,
 )
+from accel_core.install import pip_install
 from accel_core.selection.candidates import Candidate, State
 
 _SEE = "run `accel doctor` for every candidate and its reason"
@@ -32,7 +33,7 @@ def _listed(candidates: Iterable[Candidate]) -> str:
 
 
 def _reportable(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates about installed packages and devices, without the rest of the cascade."""
+    """Return the candidates about installed packages and devices, without the other known devices."""
     return [f for f in candidates if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
 
 
@@ -98,7 +99,7 @@ def _install_runtimes(candidates: Iterable[Candidate]) -> str:
 
 def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError:
     """Error: a device has no vendor package, and the installed DeepSpeed has no backend for it."""
-    packages = [entry.distribution for entry in entries(winner.key) if entry.distribution]
+    packages = [entry.distribution for entry in known_devices(winner.key) if entry.distribution]
     own = (
         "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
     )

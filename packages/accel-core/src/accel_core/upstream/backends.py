@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from accel_core.cascade import CPU_KEY
+from accel_core.devices import Device, known_devices
 from accel_core.errors import DOCUMENTATION, UpstreamMissing
 from accel_core.vendor import (
     Confirmation,
@@ -24,106 +24,48 @@ from accel_core.vendor import (
 
 
 @dataclass(frozen=True)
-class Upstream:
-    """A probe described by data.
+class StockProbe:
+    """Probe for a device of the table that no package of this project serves."""
 
-    namespace:    attribute of torch that counts devices; empty for the CPU, which is always present.
-    runtime:      module of the runtime; empty if it is part of torch.
-    files:        glob patterns of device files; empty if there are none.
-    torch_fields: attributes of torch.version; builds for this device set one of them.
-    pci_vendor:   PCI vendor of the device, where devices of all vendors have such files.
-    library:      glob pattern of the runtime's library for the device, which its builds for CPUs lack.
-    platform:     the only sys.platform with such devices; empty for any.
-    package_only: DeepSpeed has no backend for this key, and another entry is for the same device.
-    privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
-    """
-
-    namespace: str
-    runtime: str = ""
-    files: tuple[str, ...] = ()
-    torch_fields: tuple[str, ...] = ()
-    pci_vendor: str = ""
-    library: str = ""
-    platform: str = ""
-    package_only: bool = False
-    privateuse1: str = ""
-    yields_to: tuple[str, ...] = ()
+    device: Device
 
     def evidence(self) -> Evidence:
         """Look for the runtime's module, torch's build and device files; imports nothing."""
-        if self.platform and sys.platform != self.platform:
-            return Evidence(False, False, f"only on {self.platform}, this is {sys.platform}")
-        present, found = found_devices(self.files, self.pci_vendor)
+        if self.device.platform and sys.platform != self.device.platform:
+            return Evidence(False, False, f"only on {self.device.platform}, this is {sys.platform}")
+        present, found = found_devices(self.device.files, self.device.pci_vendor)
         missing = self._missing_runtime()
         if missing:
-            return Evidence(False, present if self.files else None, missing)
-        installed = f"{self.runtime or 'this torch'} is installed"
-        if self.package_only:
+            return Evidence(False, present if self.device.files else None, missing)
+        installed = f"{self.device.runtime or 'this torch'} is installed"
+        if self.device.package_only:
             return Evidence(False, None, f"{installed}, which the package alone can use")
-        return Evidence(True, present or None, f"{installed}, {found}" if self.files else installed)
+        return Evidence(True, present or None, f"{installed}, {found}" if self.device.files else installed)
 
     def _missing_runtime(self) -> str:
-        if self.runtime and not module_exists(self.runtime):
-            return f"{self.runtime} is not installed"
-        if self.library and lacks_library(self.runtime, self.library):
-            return f"{self.runtime} is the build for CPUs"
+        if self.device.runtime and not module_exists(self.device.runtime):
+            return f"{self.device.runtime} is not installed"
+        if self.device.library and lacks_library(self.device.runtime, self.device.library):
+            return f"{self.device.runtime} is the build for CPUs"
         if not module_exists("torch"):
             return "torch is not installed"
-        if self.torch_fields and not any(torch_build(field) for field in self.torch_fields):
-            return f"this torch is built without {' or '.join(self.torch_fields)}"
+        if self.device.torch_fields and not any(torch_build(field) for field in self.device.torch_fields):
+            return f"this torch is built without {' or '.join(self.device.torch_fields)}"
         return ""
 
     def confirm(self) -> Confirmation:
         """Import the runtime and count devices with torch.<namespace>."""
-        if not self.namespace:
+        if not self.device.namespace:
             return Confirmation(1, "always there")
         import torch
 
-        if self.runtime:
-            importlib.import_module(self.runtime)
-        namespace = getattr(torch, self.namespace)
+        if self.device.runtime:
+            importlib.import_module(self.device.runtime)
+        namespace = getattr(torch, self.device.namespace)
         # torch.cuda.is_available() may initialize the driver, after which forked children cannot use the devices.
-        usable = not self.runtime or namespace.is_available()
+        usable = not self.device.runtime or namespace.is_available()
         count = int(namespace.device_count()) if usable else 0
-        return Confirmation(count, f"torch.{self.namespace} counts {count}")
-
-
-_RENDER_NODES = ("dev/dri/renderD*", "dev/dxg")
-_INTEL, _HABANA = "0x8086", "0x1da3"
-
-#: By key and variant of the entry in the cascade.
-BACKENDS = {
-    ("xpu.external", ""): Upstream("xpu", "intel_extension_for_deepspeed", package_only=True),
-    ("xpu", "ipex"): Upstream(
-        "xpu", "intel_extension_for_pytorch", _RENDER_NODES, pci_vendor=_INTEL, library="*intel-ext-pt-gpu*"
-    ),
-    ("xpu", "native"): Upstream(
-        "xpu", files=_RENDER_NODES, torch_fields=("xpu",), pci_vendor=_INTEL, yields_to=("cuda",)
-    ),
-    ("npu", ""): Upstream("npu", "torch_npu", ("dev/davinci[0-9]*", "dev/vdavinci[0-9]*"), privateuse1="npu"),
-    ("sdaa", ""): Upstream("sdaa", "torch_sdaa", ("dev/tcaicard[0-9]*",), privateuse1="sdaa"),
-    ("mps", ""): Upstream("mps", platform="darwin"),
-    ("hpu", ""): Upstream(
-        "hpu", "habana_frameworks.torch.hpu", ("dev/accel/accel[0-9]*", "dev/hl[0-9]*"), pci_vendor=_HABANA
-    ),
-    ("mlu", ""): Upstream("mlu", "torch_mlu", ("dev/cambricon_dev[0-9]*",), privateuse1="mlu"),
-    ("supa", ""): Upstream("supa", "torch_supa", privateuse1="supa"),
-    ("klxpu", ""): Upstream("cuda", "torch_xmlir"),
-    ("cuda", ""): Upstream(
-        "cuda",
-        files=(
-            "dev/nvidia[0-9]*",
-            "dev/kfd",
-            "dev/dxg",
-            "dev/nvhost-gpu",
-            "dev/nvgpu/igpu[0-9]*/ctrl",
-            "dev/mxcd",
-            "dev/iluvatar[0-9]*",
-        ),
-        torch_fields=("cuda", "hip"),
-    ),
-    (CPU_KEY, ""): Upstream(""),
-}
+        return Confirmation(count, f"torch.{self.device.namespace} counts {count}")
 
 
 _SUFFIX = "_accelerator"
@@ -141,9 +83,9 @@ class StockDeepSpeed:
         stems = (path.stem for path in (folder / "accelerator").glob(f"*{_SUFFIX}.py"))
         return frozenset(stem.removesuffix(_SUFFIX) for stem in stems) - _NO_BACKENDS
 
-    def backend(self, key: str, variant: str) -> Upstream:
-        """Return the probe for an entry of the cascade without an installed vendor package."""
-        return BACKENDS[key, variant]
+    def probe(self, device: Device) -> StockProbe:
+        """Return the probe for a device without an installed vendor package."""
+        return StockProbe(device)
 
     def load(self) -> None:
         """Import deepspeed, which calls `get_accelerator()`."""
@@ -217,6 +159,6 @@ def _refuse_without_builders(accelerator: Any, key: str) -> None:
 def _import_runtime(key: str) -> None:
     # Detection imports the runtime; for an accelerator that is requested by name it is not imported yet.
     torch = importlib.import_module("torch")
-    for (name, _), backend in BACKENDS.items():
-        if name == key and backend.runtime and not hasattr(torch, backend.namespace):
-            importlib.import_module(backend.runtime)
+    for device in known_devices(key):
+        if device.runtime and not hasattr(torch, device.namespace):
+            importlib.import_module(device.runtime)

@@ -18,8 +18,9 @@ from packaging.specifiers import SpecifierSet
 
 from accel_core import env
 from accel_core.__about__ import __version__
-from accel_core.cascade import CPU_KEY, pip_install
+from accel_core.devices import CPU_KEY
 from accel_core.errors import UnsupportedUpstream
+from accel_core.install import pip_install
 from accel_core.interface import DeepSpeedAccelerator, PinnedAllocator, PinnedMemoryInterface
 from accel_core.selection import candidates, current
 from accel_core.selection.candidates import DeepSpeed, State

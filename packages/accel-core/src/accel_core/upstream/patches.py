@@ -24,8 +24,8 @@ from typing import Any
 
 from accel_core import env
 from accel_core.__about__ import __version__
-from accel_core.cascade import pip_install
 from accel_core.errors import in_short
+from accel_core.install import pip_install
 from accel_core.upstream import contract
 from accel_core.vendor import SUPPORTED_INTERFACES, declaring_package
 

@@ -32,10 +32,11 @@ from typing import Any, NamedTuple, Protocol
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from accel_core import activate, cascade
+from accel_core import activate
 from accel_core.activate import lazy_exports
-from accel_core.cascade import distribution_version
+from accel_core.devices import known_device, known_devices
 from accel_core.env import JOB_SECRET, Variable, system_root
+from accel_core.install import distribution_version
 from accel_core.launchers import launched
 from accel_core.vendor.numa import (
     InvalidCpuList,
@@ -72,6 +73,7 @@ __all__ = [
     "format_cpu_list",
     "found_devices",
     "in_range",
+    "known_device",
     "lacks_library",
     "launched",
     "lazy_exports",
@@ -178,7 +180,7 @@ INTERFACE_VERSION = 2
 SUPPORTED_INTERFACES = range(INTERFACE_VERSION, INTERFACE_VERSION + 1)
 
 #: Marks an omitted priority; an int, so that the field has one type.
-_FROM_CASCADE = -(2**63)
+_UNSTATED = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -218,9 +220,17 @@ class Probe(Protocol):
         ...
 
 
+#: What a record takes from the table of devices, and what it has to state for a key that is not there.
+_FROM_TABLE = ("distribution", "requires", "install", "priority", "privateuse1", "yields_to")
+_REQUIRED = ("distribution", "requires", "priority")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Vendor:
     """The record of an accelerator.
+
+    What is omitted is as in the table of devices (`known_device`) for key and variant. A third party's key is in no
+    table: its record states distribution, requires and priority.
 
     key:          the value of DS_ACCELERATOR that selects it.
     interface:    the INTERFACE_VERSION for which the package was written, as a literal, not the constant.
@@ -231,8 +241,8 @@ class Vendor:
     install:      how to install the runtime beside the torch that is here, as advice for a user. `{torch}` stands for
                   torch's version, `{release}` for that without the build (`2.13.0`).
     variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
-    priority:     the present vendor with the highest priority is chosen. Default: that of key and variant in
-                  DeepSpeed's cascade (docs/selection.md), whose numbers leave gaps for third parties.
+    priority:     the present vendor with the highest priority is chosen. The table's numbers leave gaps for third
+                  parties (docs/selection.md).
     privateuse1:  the name under which the runtime claims torch's PrivateUse1 slot, if it does.
     yields_to:    keys that are chosen instead of this vendor if they are present, whatever the priorities.
     imports_deepspeed: the class derives from DeepSpeed's own. deepspeed is then imported before it; otherwise
@@ -246,11 +256,11 @@ class Vendor:
     interface: int
     accelerator: str
     probe: str
-    distribution: str
-    requires: str
+    distribution: str = ""
+    requires: str = ""
     install: str = ""
     variant: str = ""
-    priority: int = _FROM_CASCADE
+    priority: int = _UNSTATED
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
     imports_deepspeed: bool = False
@@ -261,20 +271,16 @@ class Vendor:
         # Otherwise the mistake would become visible only during the selection, for all users.
         if not (self.key and isinstance(self.key, str)):
             raise TypeError(f"a vendor needs a key: {self.key!r}")
-        if self.priority == _FROM_CASCADE:
-            object.__setattr__(self, "priority", self._cascade_priority())
+        known = next((device for device in known_devices(self.key) if device.variant == self.variant), None)
+        for name in _FROM_TABLE:
+            if getattr(self, name) in ("", (), _UNSTATED):
+                if known is None and name in _REQUIRED:
+                    raise TypeError(f"the vendor {self.label!r} needs {name}: no table has this key")
+                object.__setattr__(self, name, getattr(known, name, getattr(self, name)))
         for name in ("priority", "interface"):
             value = getattr(self, name)
             if type(value) is not int:
                 raise TypeError(f"the {name} of the vendor {self.key!r} has to be an integer, not {value!r}")
-
-    def _cascade_priority(self) -> int:
-        try:
-            return cascade.priority(self.key, self.variant)
-        except KeyError:
-            raise TypeError(
-                f"the vendor {self.label!r} needs a priority: DeepSpeed's cascade has no such key"
-            ) from None
 
     @property
     def label(self) -> str:

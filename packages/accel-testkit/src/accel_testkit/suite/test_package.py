@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from accel_core import cascade
+from accel_core.devices import CPU_KEY, DEVICES
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection.candidates import discover
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
@@ -200,7 +200,7 @@ def test_nothing_is_built_for_one_machine(target: Target) -> None:
 
 def test_sources_name_no_other_device(accelerator: DeepSpeedAccelerator, target: Target) -> None:
     """The package uses no other device's torch module, such as torch.cuda on an NPU."""
-    keys = {entry.key for entry in cascade.ENTRIES} - {cascade.CPU_KEY, "klxpu", "xpu.external"}
+    keys = {device.key for device in DEVICES} - {CPU_KEY, "klxpu", "xpu.external"}
     others = keys - {accelerator.device_name()}
     found = [
         f"{path.relative_to(target.folder)}: torch.{node.attr}"

@@ -14,16 +14,16 @@ from accel_core.vendor import (
     Evidence,
     distribution_version,
     in_range,
+    known_device,
     lacks_library,
     module_exists,
 )
 from accel_xpu import hardware, probe
 
-MODULE = "intel_extension_for_pytorch"
+DEVICE = known_device("xpu", "ipex")
+MODULE = DEVICE.runtime
 #: Supported releases; 2.8 is the last one.
 IPEX = ">=2.8,<2.9"
-#: What its build for CPUs lacks, which takes seconds to import and replaces kernels of torch.
-_LIBRARY = "*intel-ext-pt-gpu*"
 
 
 def evidence() -> Evidence:
@@ -35,7 +35,7 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
     presence = hardware.presence()
     installed = f"{MODULE} {version or 'of unknown version'}"
-    if lacks_library(MODULE, _LIBRARY):
+    if lacks_library(MODULE, DEVICE.library):  # it takes seconds to import and replaces kernels of torch
         return Evidence(False, presence.present, f"{installed} is the build for CPUs")
     return Evidence(True, presence.hardware, f"{installed}; {presence.reason}")
 

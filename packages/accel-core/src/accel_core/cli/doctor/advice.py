@@ -14,9 +14,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from accel_core import env
-from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.cli.doctor.examine import AUTOLOAD, TORCH_GROUP, Facts, Unmet, needs_a_run
+from accel_core.devices import CPU_KEY
 from accel_core.errors import InvalidEnvironment
+from accel_core.install import pip_install
 from accel_core.selection.candidates import Candidate, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
 from accel_core.upstream.ranks import REQUIRED

@@ -26,8 +26,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import api, env, launchers
 from accel_core.__about__ import __version__
-from accel_core.cascade import pip_install
 from accel_core.errors import AccelError, InvalidEnvironment
+from accel_core.install import pip_install
 from accel_core.native import torch_locks
 from accel_core.processes import Reply, Worker, serve
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
