@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.cli.main import available
+from accel_core.env import VARIABLES
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from ci import workspace
@@ -65,6 +66,7 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     text = page("implementations", keys=keys, rows=ops, meanings=[*Implementation])
     yield docs / "results/implementations.md", text
     yield docs / "cli.md", page("cli", parsers=parsers())
+    yield docs / "environment.md", page("environment", variables=VARIABLES)
     text = (docs / "versions.md").read_text(encoding="utf-8")
     text = renewed(text, "packages", page("packages", packages=workspace.load(root)))
     tried = json.loads((root / TRIED).read_text(encoding="utf-8"))["rows"]
@@ -76,7 +78,7 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """Yield each sub-command of `accel` with the package that has it and its parser; actions of one follow it."""
     os.environ["COLUMNS"] = "110"
     for name, source in sorted(available()[0].items()):
-        parser = argparse.ArgumentParser(prog=f"accel {name}")
+        parser = argparse.ArgumentParser(prog=f"accel {name}", add_help=False)
         source.attach(parser)
         yield name, source.package, parser
         for action in parser._actions:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel compare`: record a program's numbers on one device, replay it on another, and name what differs first."""
+"""`accel compare record digests -- train.py`: record a run, replay it on another device, name what differs first."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors in four parts: what failed, what was found, what was expected, what to do.
 
-Each has a code, with a paragraph in docs/errors.md. The second base class is the exception type that code around
-DeepSpeed already catches (`ValueError`, `ImportError`, `RuntimeError`, …).
+Each has a code, whose paragraph in docs/errors.md `accel explain` prints. The second base class is the exception
+type that code around DeepSpeed already catches (`ValueError`, `ImportError`, `RuntimeError`, …).
 """
 
 from __future__ import annotations
@@ -46,12 +46,7 @@ class AccelError(Exception):
         super().__init__(str(self))
         if re.fullmatch(r"ACC-[1-9]\d\d", self.code):
             # Python 3.11 and later print notes below the text of an uncaught exception.
-            self.__notes__ = [f"  see:      {self.address()}"]
-
-    @classmethod
-    def address(cls) -> str:
-        """Return the address of the paragraph about the code."""
-        return f"{DOCUMENTATION}/errors.md#{cls.code.lower()}"
+            self.__notes__ = [f"  see:      accel explain {self.code}"]
 
     def __str__(self) -> str:
         return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)

@@ -17,7 +17,7 @@ import pytest
 import accel_core
 from accel_core import errors
 from accel_core.api import CURRENT
-from accel_core.errors import DOCUMENTATION, AcceleratorBroken, AccelError, NotAnAccelerator
+from accel_core.errors import AcceleratorBroken, AccelError, NotAnAccelerator
 from accel_core.interface import DeepSpeedAccelerator
 
 from .conftest import nothing_changed, whole
@@ -305,6 +305,6 @@ def test_every_error_has_four_parts_a_code_of_its_own_and_survives_a_pickle(kind
 def test_a_traceback_names_the_address_of_the_paragraph_about_the_code() -> None:
     error = AccelError.__subclasses__()[0](what="it failed", found="this", expected="that", do="repair it")
     for same in (error, pickle.loads(pickle.dumps(error))):
-        assert same.__notes__ == [f"  see:      {DOCUMENTATION}/errors.md#{error.code.lower()}"]
+        assert same.__notes__ == [f"  see:      accel explain {error.code}"]
     if sys.version_info >= (3, 11):
-        assert traceback.format_exception(error)[-1].endswith(f"errors.md#{error.code.lower()}\n")
+        assert traceback.format_exception(error)[-1].endswith(f"accel explain {error.code}\n")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command `accel launch`, and `python -m accel_launch`: start the ranks of a job, each on its own cores."""
+"""`accel launch --num_accelerators 2 train.py`: start the ranks of a job, each on its own cores."""
 
 from __future__ import annotations
 

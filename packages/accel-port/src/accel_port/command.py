@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel port PATH…`: turn programs that were written for CUDA into programs for every accelerator."""
+"""`accel port src train.py`: turn programs that were written for CUDA into programs for every accelerator."""
 
 from __future__ import annotations
 

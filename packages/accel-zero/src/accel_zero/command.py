@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel zero profile script.py [arguments]`: run a script, and show where its iterations spend their time."""
+"""`accel zero profile train.py`: run a script, and show where its iterations spend their time."""
 
 from __future__ import annotations
 

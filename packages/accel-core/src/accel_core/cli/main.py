@@ -8,8 +8,8 @@ A package adds one as ::
     sim = "accel_sim.cli"
 
 where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when it
-is called, so that a broken one does not affect the others. The first line of the module's docstring, after its
-last ": ", is the summary in `accel --help`.
+is called, so that a broken one does not affect the others. The first line of the module's docstring is an example in
+backticks, ": ", and the summary in `accel --help`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -44,11 +45,23 @@ class Command(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """A declared sub-command: dotted name, summary in one line, and the package that declares it."""
+    """A declared sub-command: dotted name of its module or object, and the package that declares it."""
 
     target: str
-    summary: str
     package: str = "accel-core"
+
+    @functools.cached_property
+    def texts(self) -> tuple[str, str]:
+        """Example and summary, from the docstring of the module, which is not imported."""
+        try:
+            spec = importlib.util.find_spec(self.target.partition(":")[0])
+            source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
+            document = ast.get_docstring(ast.parse(source)) or ""
+        except (Exception, SystemExit):  # of a package above it
+            document = ""
+        example, _, summary = document.partition("\n")[0].replace("`", "").rpartition(": ")
+        summary = summary.rstrip(".") or f"from the package {self.package}"
+        return example and f"Example: {example}", summary
 
     def attach(self, parser: argparse.ArgumentParser) -> Command:
         """Import the sub-command and add its options to the parser; raises `InvalidCommand`."""
@@ -106,17 +119,11 @@ def _requirements(package: str) -> list[str]:
 
 
 _OWN = {
-    "doctor": Origin(
-        "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
-    ),
-    "ops": Origin(
-        "accel_core.cli.ops.command",
-        "list, build or test the ops of the accelerator that a run would use",
-    ),
-    "env": Origin("accel_core.cli.variables", "list the environment variables and their present values"),
+    "doctor": Origin("accel_core.cli.doctor.command"),
+    "env": Origin("accel_core.cli.variables"),
+    "explain": Origin("accel_core.cli.explain"),
+    "ops": Origin("accel_core.cli.ops.command"),
 }
-
-
 #: Sub-commands that other packages of this project add.
 _ELSEWHERE = {
     "io": "accel-ops",
@@ -157,25 +164,13 @@ def available() -> tuple[dict[str, Origin], list[str]]:
         importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)
     ):
         package = declaring_package(point)[0]
-        summary = _summary(point.module) or f"from the package {package}"
-        source = Origin(point.value, summary, package)
+        source = Origin(point.value, package)
         former = found.setdefault(point.name, source)
         if former != source:
             remarks.append(
                 f"the command {point.name!r} of {source.package} is left out: {former.package} has it"
             )
     return found, remarks
-
-
-def _summary(module: str) -> str:
-    """Return the summary in the docstring of a module without importing it; empty if there is none."""
-    try:
-        spec = importlib.util.find_spec(module)
-        source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
-        document = ast.get_docstring(ast.parse(source)) or ""
-    except (Exception, SystemExit):  # of a package above it
-        return ""
-    return document.partition("\n")[0].rpartition(": ")[2].rstrip(".")
 
 
 _INTERRUPTED = 130
@@ -205,7 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="accel", description="Accelerators for DeepSpeed: what is here, and why."
+        prog="accel",
+        description="Accelerators for DeepSpeed: what is here, and why.",
+        epilog="Exit status: 0 success, 1 a failure or a problem that was found, 2 wrong usage.",
     )
     parser.add_argument("--version", action="version", version=f"accel-core {__version__}")
     slots = parser.add_subparsers(metavar="command")
@@ -213,7 +210,8 @@ def _run(arguments: Sequence[str]) -> int:
     called: Command | None = None
     found, remarks = available()
     for name, source in sorted(found.items()):
-        slot = slots.add_parser(name, help=source.summary, description=source.summary)
+        example, summary = source.texts
+        slot = slots.add_parser(name, help=summary, description=summary, epilog=example)
         if name == wanted:
             called = source.attach(slot)
     for remark in remarks:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel env`: the environment variables of this project, from the table that the code uses."""
+"""`accel env`: list the environment variables and their present values."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from accel_core.selection.candidates import discover
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the output formats."""
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON list")
-    form.add_argument("--markdown", action="store_true", help="print docs/environment.md: no present values")
+    """Declare the output format."""
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the variables; returns 0."""
     if args.json:
         print(json.dumps([_entry(variable) for variable in _installed()], indent=2))
-    elif args.markdown:
-        print(markdown(), end="")
     else:
         _print_table()
     return 0
@@ -42,25 +38,6 @@ def _entry(variable: Variable) -> dict[str, str | bool | None]:
         "default": variable.default,
         "sentence": variable.sentence,
     }
-
-
-def markdown() -> str:
-    """Return the page docs/environment.md."""
-    rows = "\n".join(
-        f"| `{v.name}` | {f'`{v.default}`' if v.default else ''} | {v.sentence} |" for v in VARIABLES
-    )
-    return (
-        "# Environment variables\n\n"
-        "Variables that accel-core, accel-ops and accel-launch read. Printed by `accel env --markdown`; change\n"
-        "`accel_core/env.py`, not this page. `accel env` shows the present values, and the variables that installed\n"
-        "vendor packages declare. Others are on the pages of what reads them:\n\n"
-        "- the variables of a vendor's runtime, and of its package: [Hardware](vendors/README.md);\n"
-        "- what `accel launch` sets for each rank: [Launching ranks](launch.md#variables);\n"
-        "- `ACCEL_SIM_*`, of simulated devices: [Simulated devices](simulated-devices.md#use);\n"
-        "- `ACCEL_NO_NATIVE` and `CXX`, read when packages are built:\n"
-        "  [Host optimizers](host-optimizers.md#variables).\n\n"
-        f"| variable | default | meaning |\n| --- | --- | --- |\n{rows}\n"
-    )
 
 
 def _print_table() -> None:

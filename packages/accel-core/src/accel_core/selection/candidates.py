@@ -336,22 +336,14 @@ SLOW = 10.0
 def of_vendor(vendor: Vendor) -> Candidate:
     """Return the candidate about an installed vendor, from its evidence."""
     known = [d for d in known_devices(vendor.key) if d.variant == vendor.variant or not vendor.variant]
-    candidate = Candidate(
-        key=vendor.key,
-        variant=vendor.variant,
-        priority=vendor.priority,
-        state=State.PENDING,
-        reason="",
-        package=vendor.distribution,
+    own = f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}"
+    return _from_evidence(
+        vendor,
+        vendor,
         version=vendor.version or distribution_version(vendor.distribution) or "",
-        requires=known[0].sentence()
-        if known
-        else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
-        privateuse1=vendor.privateuse1,
-        yields_to=vendor.yields_to,
+        requires=known[0].sentence() if known else own,
         advice=vendor.how_to_install(),
     )
-    return _with_evidence(candidate, vendor)
 
 
 def of_backend(device: Device, probe: Probe, replaces: str = "") -> Candidate:
@@ -359,20 +351,7 @@ def of_backend(device: Device, probe: Probe, replaces: str = "") -> Candidate:
 
     replaces: the installed package in whose place it is a candidate.
     """
-    candidate = Candidate(
-        key=device.key,
-        variant=device.variant,
-        priority=device.priority,
-        state=State.PENDING,
-        reason="",
-        package=device.distribution,
-        requires=device.sentence(),
-        privateuse1=device.privateuse1,
-        yields_to=device.yields_to,
-        upstream=True,
-        replaces=replaces,
-    )
-    return _with_evidence(candidate, probe)
+    return _from_evidence(device, probe, requires=device.sentence(), upstream=True, replaces=replaces)
 
 
 def of_device(device: Device, probe: Probe) -> Candidate:
@@ -386,7 +365,18 @@ def of_device(device: Device, probe: Probe) -> Candidate:
     return seen.now(State.NOT_INSTALLED, f"{served}; {seen.reason}")
 
 
-def _with_evidence(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
+def _from_evidence(record: Vendor | Device, probe: Probe | Vendor, **fields: Any) -> Candidate:
+    candidate = Candidate(
+        key=record.key,
+        variant=record.variant,
+        priority=record.priority,
+        state=State.PENDING,
+        reason="",
+        package=record.distribution,
+        privateuse1=record.privateuse1,
+        yields_to=record.yields_to,
+        **fields,
+    )
     try:
         with about_to(f"look for evidence of {_named(candidate)}"):
             evidence = probe.evidence()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel io bench PATH`, `accel io tune PATH`: measure file I/O in a folder, choose DeepSpeed's options for it."""
+"""`accel io tune /mnt/nvme`: measure file I/O in a folder, choose DeepSpeed's options for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel verify`: check this machine's device in minutes, and write a report to act on or to send."""
+"""`accel verify --quick`: check this machine's device in minutes, and write a report to act on or to send."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel doctor`: the state of every accelerator, the one that a run would use, and problems.
+"""`accel doctor`: show every accelerator, which one a run would use, and why.
 
 docs/doctor.md has the schema of `--json`.
 """
@@ -107,7 +107,7 @@ _STYLES = {
 
 
 def show(report: DoctorReport) -> None:
-    """Print versions, candidates, tracebacks, problems, notes and the verdict."""
+    """Print the decision, versions, candidates, tracebacks, problems and notes."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNLIMITED  # file or pipe: one line per row, for grep
@@ -118,6 +118,7 @@ def show(report: DoctorReport) -> None:
 
 
 def _print(console: Console, report: DoctorReport) -> None:
+    _print_decision(console, report)
     console.print(_versions(report))
     blank = [""] if console.width == _UNLIMITED else []  # the bordered table has blank lines of its own
     console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
@@ -126,11 +127,10 @@ def _print(console: Console, report: DoctorReport) -> None:
             _print_traceback(console, candidate.label, candidate.error)
     if report.facts.torch.error:
         _print_traceback(console, "import torch", report.facts.torch.error)
-    # The verdict ends with the whole error of a failed selection, its advice included.
+    # The decision has the whole error of a failed selection, its advice included.
     shown = tuple(problem for problem in report.problems if problem.code != "selection")
     _print_remarks(console, "Problems", "bold red", shown)
     _print_remarks(console, "Notes", "bold", report.notes)
-    _print_verdict(console, report)
 
 
 def _versions(report: DoctorReport) -> Table:
@@ -202,7 +202,7 @@ def _print_remarks(console: Console, title: str, style: str, remarks: tuple[Rema
     console.print()
 
 
-def _print_verdict(console: Console, report: DoctorReport) -> None:
+def _print_decision(console: Console, report: DoctorReport) -> None:
     explanation = report.facts.explanation
     count = len(report.problems)
     health = "Healthy" if not count else "1 problem" if count == 1 else f"{count} problems"
@@ -210,6 +210,7 @@ def _print_verdict(console: Console, report: DoctorReport) -> None:
     console.print(text.append(_choice(report), "default"))
     if explanation.error and report.facts.torch.imports:
         console.print(Text(explanation.error), soft_wrap=True)
+    console.print()
 
 
 def _choice(report: DoctorReport) -> str:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel ops list|build|test`: the ops of the accelerator that a run would use.
+"""`accel ops test FusedAdamBuilder`: list, build or test the ops of the accelerator that a run would use.
 
 `build` and `test` load the ops in a child process, and show each as it is tried. After a crash or a timeout, a new
 child continues with the remaining ops. On a terminal a table is updated; in a pipe there is a line for each op.
