@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from accel_core.errors import AccelError
+from accel_core.selection.candidates import CandidateSet
 from accel_core.selection.current import CurrentAccelerator, Explanation, explained
 from accel_core.upstream.backends import StockDeepSpeed
 
@@ -32,15 +33,18 @@ __all__ = [
 
 def explain() -> Explanation:
     """Explain the choice of the accelerator, selecting it if necessary. Does not raise for a failed selection."""
+    error = ""
     try:
         CURRENT.get()
-    except AccelError as error:
-        _, selection = CURRENT.state()
-        return explained(selection) if selection else Explanation("", "selection failed", error=str(error))
+    except AccelError as raised:
+        error = str(raised)
     accelerator, selection = CURRENT.state()
-    if selection is None or selection.verdict.candidate is None:
-        return Explanation(str(accelerator.device_name()), "set by the program")
-    return explained(selection)
+    if selection is None:
+        name = "" if error else str(accelerator.device_name())
+        return Explanation(name, "selection failed" if error else "set by the program", error=error)
+    asked = selection.request.asked
+    others = [] if asked is None else CandidateSet(CURRENT.deepspeed).all
+    return explained(selection, [candidate for candidate in others if candidate.key != asked])
 
 
 @contextmanager

@@ -417,9 +417,7 @@ def confirmed(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
 
 
 def _named(candidate: Candidate) -> str:
-    package = (
-        f"{candidate.package} {candidate.version}".strip() if candidate.version else "DeepSpeed's own backend"
-    )
+    package = f"{candidate.package} {candidate.version}" if candidate.version else "DeepSpeed's own backend"
     return f"{candidate.label} ({package})"
 
 
@@ -459,20 +457,23 @@ def privateuse1_holder() -> str:
 
 
 class CandidateSet:
-    """The candidates of a selection, and the probe of each candidate."""
+    """The candidates of a selection, and the probe of each candidate.
 
-    def __init__(self, deepspeed: DeepSpeed) -> None:
+    asked: the key of DS_ACCELERATOR, if a candidate has it: others are not examined.
+    """
+
+    def __init__(self, deepspeed: DeepSpeed, asked: str | None = None) -> None:
         discovery = discover()
         self._deepspeed, self._keys = deepspeed, deepspeed.keys()
         self._vendors: dict[tuple[str, str], Vendor] = {(v.key, v.variant): v for v in discovery.vendors}
-        served = {vendor.key for vendor in discovery.vendors} | {
-            candidate.key for candidate in discovery.broken
-        }
-        self.all = [
-            of_device(device, deepspeed.probe(device)) for device in DEVICES if device.key not in served
-        ]
-        for candidate in [*map(of_vendor, discovery.vendors), *discovery.broken]:
-            self.put(candidate)
+        found: list[Vendor | Candidate | Device] = [*discovery.vendors, *discovery.broken]
+        served = {record.key for record in found}
+        found = [*(device for device in DEVICES if device.key not in served), *found]
+        self.all: list[Candidate] = []
+        for record in [record for record in found if record.key == asked] or found:
+            if isinstance(record, Device):
+                record = of_device(record, deepspeed.probe(record))
+            self.put(of_vendor(record) if isinstance(record, Vendor) else record)
 
     def confirm(self, candidate: Candidate) -> Candidate:
         """Import the candidate's runtime in this process and count its devices."""

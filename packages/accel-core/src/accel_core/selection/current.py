@@ -132,7 +132,9 @@ def select(
     """
     if error := _torch_fails():
         return Selection(Request(), Verdict(NextStep.FAIL, None, (), error=messages.torch_fails(error)))
-    candidates = CandidateSet(deepspeed)
+    request = request_from_environment(deepspeed.keys())
+    request = request if key is None else replace(request, asked=key)
+    candidates = CandidateSet(deepspeed, request.asked)
 
     def ask(candidate: Candidate) -> tuple[Candidate, str]:
         return candidates.confirm(candidate), privateuse1_holder()
@@ -161,8 +163,7 @@ def select(
         except BaseException as error:
             return _unbuildable(candidate, error, "" if vendor is None else _advice(vendor))
 
-    request = request_from_environment(deepspeed.keys())
-    return run_selection(candidates, request if key is None else replace(request, asked=key), ask, build)
+    return run_selection(candidates, request, ask, build)
 
 
 def run_selection(
@@ -310,19 +311,12 @@ class CurrentAccelerator:
     # ---------------------------------------------------------------------------------- selection
 
     def _of_key(self, key: str | None) -> Any:
-        if not key:
-            raise NotAnAccelerator(
-                what=f"using({key!r}) gives no accelerator",
-                found="no key",
-                expected="an installed vendor's key, or an accelerator object",
-                do="pass one of them; get_accelerator() chooses by itself",
-            )
-        selection = select(self.deepspeed, self.deepspeed.load, self._has_deepspeed_asked, key)
+        selection = select(self.deepspeed, self.deepspeed.load, self._has_deepspeed_asked, key or "")
         error = selection.verdict.error
         if error is not None:
             raise NotAnAccelerator(
                 what=f"using({key!r}) gives no accelerator",
-                found=in_short(error).replace(f"{env.DS_ACCELERATOR.name}=", ""),
+                found=in_short(error).replace(f"{env.DS_ACCELERATOR.name}=", "") if key else "no key",
                 expected=error.expected.replace(f"{env.DS_ACCELERATOR.name} must be ", ""),
                 do="give an installed vendor's key, or an accelerator object; "
                 f"`accel doctor` shows why {key!r} cannot be used",
@@ -485,16 +479,17 @@ class Explanation:
         }
 
 
-def explained(selection: Selection) -> Explanation:
-    """Explain the outcome of a selection."""
+def explained(selection: Selection, others: Iterable[Candidate] = ()) -> Explanation:
+    """Explain the outcome of a selection; others: candidates that it did not examine."""
     verdict = selection.verdict
     chosen = verdict.candidate
+    # Those that are pending are not confirmed in this process.
+    candidates = tuple(
+        one.now(State.OUTRANKED) if one.state is State.PENDING else one
+        for one in sorted((*verdict.candidates, *others), key=lambda one: -one.priority)
+    )
     if verdict.error is not None or chosen is None:
-        # The other candidates are not confirmed in this process.
-        candidates = tuple(
-            f.now(State.OUTRANKED) if f.state is State.PENDING else f for f in verdict.candidates
-        )
         return Explanation("", "selection failed", candidates, (), str(verdict.error))
     asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
     own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
-    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", verdict.candidates, verdict.warnings)
+    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", candidates, verdict.warnings)
