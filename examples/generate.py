@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from byte_lm import ranks
-from byte_lm.errors import has_four_parts
+from byte_lm.errors import has_advice
 from byte_lm.progress import working
 from sharded_lm.options import parse
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             print("\ninterrupted", file=sys.stderr, flush=True)
         return INTERRUPTED
     except Exception as error:
-        if not has_four_parts(error):
+        if not has_advice(error):
             raise
         ranks.wait_for_launcher()  # which stops the other ranks when rank 0 has said it and left
         print(f"error: {error}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from byte_lm import ranks
-from byte_lm.errors import has_four_parts
+from byte_lm.errors import has_advice
 from byte_lm.job import read_job
 from byte_lm.progress import working
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
         run(job)
     except Exception as error:
-        if not has_four_parts(error):
+        if not has_advice(error):
             raise
         if ranks.speaks():
             print(f"error: {error}", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -112,16 +113,15 @@ def run(*command: object, check: bool = False, **options: Any) -> processes.Ende
 
 def on_device(key: str, *arguments: object, devices: int | None = None, **variables: str) -> Ended:
     """Run Python with these arguments where such a device is simulated, or on the CPU; its failure is the test's."""
-    import accel_sim
-
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_STEERING) or name == "ACCEL_CACHE_DIR"
     }
     base = kept | {"OMP_NUM_THREADS": "1"} | variables
-    environment = base if key == "cpu" else accel_sim.environment(key, devices=devices, base=base)
-    done = run(sys.executable, "-W", "ignore", *arguments, env=environment)
+    if key != "cpu":
+        base = importlib.import_module("accel_sim").environment(key, devices=devices, base=base)
+    done = run(sys.executable, "-W", "ignore", *arguments, env=base)
     return Ended(done.returncode, done.stdout, done.stderr).expect_success()
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class BadInput(Exception):
-    """Input that the run cannot start with, in the four parts that accel's own errors have too."""
+    """Input that the run cannot start with."""
 
     def __init__(self, what: str, *, found: str, expected: str, do: str) -> None:
         self.what, self.found, self.expected, self.do = what, found, expected, do
@@ -14,6 +14,6 @@ class BadInput(Exception):
         super().__init__(f"{what}\n  found:    {found}\n  expected: {expected}\n  do:       {do}")
 
 
-def has_four_parts(error: Exception) -> bool:
+def has_advice(error: Exception) -> bool:
     """Whether the text alone tells its reader what to do, so that a traceback would only hide it."""
-    return all(hasattr(error, part) for part in ("what", "found", "expected", "do"))
+    return hasattr(error, "do")

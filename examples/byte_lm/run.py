@@ -16,7 +16,7 @@ from rich.console import Console
 
 from byte_lm import checkpoint, ranks, report
 from byte_lm.corpus import SEPARATOR, unigram_entropy
-from byte_lm.errors import BadInput, has_four_parts
+from byte_lm.errors import BadInput, has_advice
 from byte_lm.job import Job
 from byte_lm.model import ByteGPT, ModelShape, generate, printable
 from byte_lm.progress import TrainingProgress, working
@@ -85,7 +85,7 @@ def make_engine(job: Job, model: ByteGPT) -> Any:
     try:
         return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-        if has_four_parts(error):
+        if has_advice(error):
             raise
         raise BadInput(
             f"DeepSpeed cannot use the configuration {job.options.deepspeed_config}.",

@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 import transformers
 from byte_lm import ranks
-from byte_lm.errors import BadInput, has_four_parts
+from byte_lm.errors import BadInput, has_advice
 from byte_lm.report import describe_accelerator
 from deepspeed import comm
 from deepspeed.accelerator import get_accelerator
@@ -65,7 +65,7 @@ def join(options: argparse.Namespace) -> str:
         patience = {"timeout": _PATIENCE} if options.interactive else {}
         comm.init_distributed(backend, verbose=False, **patience)
     except Exception as error:
-        if has_four_parts(error):
+        if has_advice(error):
             raise
         raise BadInput(
             f"The ranks cannot use the backend {backend}.",

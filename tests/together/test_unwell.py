@@ -54,7 +54,7 @@ def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, beha
     found = machine.detect(ACCEL_SIM_BEHAVIOUR=behaviour.name)
     assert found.states("broken") <= {key, f"{key} (deepspeed)"}
     if key not in NEXT:  # its device is there, and no other
-        assert found.answer["error"].startswith(f"[ACC-203] {key} cannot be used")
+        assert found.answer["error"].startswith(f"{key} cannot be used")
     else:
         assert found.chosen == NEXT[key]
         assert f"fails with {behaviour.error.__name__}: " in found.reason(key)
@@ -86,7 +86,7 @@ def test_a_runtime_without_a_free_device_blocks_the_others_of_its_slot(machine: 
     machine.install("npu", "sdaa", "mlu")
     none = {"ASCEND_RT_VISIBLE_DEVICES": ""}
     found = machine.detect(**none)
-    assert found.answer["error"].startswith("[ACC-203] sdaa and mlu cannot be used")
+    assert found.answer["error"].startswith("sdaa and mlu cannot be used")
     assert found.reason("npu").startswith("torch.npu counts 0; ASCEND_RT_VISIBLE_DEVICES is empty, ")
     assert found.states("blocked") == {"sdaa", "mlu"}
     assert "ACCEL_SKIP=npu" in found.answer["error"]
@@ -99,7 +99,7 @@ def test_a_stale_runtime_that_torch_loads_by_itself_is_named_with_the_way_out(ma
     machine.install("npu", autoload=True, files=False)
     machine.install("sdaa")
     found = machine.detect(ASCEND_RT_VISIBLE_DEVICES="")
-    assert found.answer["error"].startswith("[ACC-203] sdaa cannot be used")
+    assert found.answer["error"].startswith("sdaa cannot be used")
     assert found.imported == ["torch_npu"]
     assert found.states("blocked") == {"sdaa"}
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it" in found.reason("sdaa")

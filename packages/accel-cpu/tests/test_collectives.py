@@ -119,7 +119,7 @@ def test_another_name_is_an_error_which_the_probe_says_too(
 ) -> None:
     monkeypatch.setenv("ACCEL_CPU_BACKEND", "nccl")
     with pytest.raises(
-        InvalidEnvironment, match=r"(?s)ACCEL_CPU_BACKEND='nccl'.*gloo, shm or ccl.*do:.*gives shm"
+        InvalidEnvironment, match=r"(?s)ACCEL_CPU_BACKEND='nccl'.*gloo, shm or ccl; .*gives shm"
     ):
         cpu.communication_backend_name()
     # Raised by the probe, it would leave the device to DeepSpeed's own class.
@@ -131,7 +131,7 @@ def test_oneccl_that_is_asked_for_and_absent_points_to_shm(
 ) -> None:
     monkeypatch.setattr(library, "folder", lambda: None)
     monkeypatch.setenv("ACCEL_CPU_BACKEND", "ccl")
-    with pytest.raises(OneCCLFailed, match=r"(?s)do:.*oneccl>=2022.*backend shm"):
+    with pytest.raises(OneCCLFailed, match=r"oneccl>=2022.*backend shm"):
         cpu.communication_backend_name()
 
 

@@ -148,7 +148,7 @@ def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text, named)
     allowed = Topology(whole.narrowed([0, 1, 4, 5, 6]).nodes, online=tuple(range(7)), present=tuple(range(8)))
     with pytest.raises(BindingImpossible) as caught:
         machine.usable_cores(allowed, text, 0)
-    assert named in caught.value.found
+    assert named in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,8 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line, named, tmp_path):
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
     with pytest.raises(InvalidHostfile) as caught:
         planning.read_hostfile(str(path))
-    assert f"{path}:3: {line.strip()!r}" in caught.value.found
-    assert named in caught.value.found
-    assert str(caught.value).startswith("[ACC-602]")
+    assert f"{path}:3: {line.strip()!r}" in caught.value.message
+    assert named in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# worker-0 slots=4\n"])
@@ -135,8 +134,8 @@ def test_selected(option, text, slots):
 def test_unknown_hosts_and_slots_are_named_with_those_there_are(text, named, option):
     with pytest.raises(InvalidSelection) as caught:
         select(POOL, **{option: text})  # type: ignore[arg-type]
-    assert named in caught.value.found
-    assert "worker-0, worker-1, me@worker-2, [::1]" in caught.value.expected
+    assert named in caught.value.message
+    assert "worker-0, worker-1, me@worker-2, [::1]" in caught.value.message
 
 
 def test_the_first_hosts_and_slots():

@@ -94,7 +94,7 @@ def test_cores_that_no_rank_has_are_reported(here, host_cpu):
 def test_too_many_ranks_name_the_host(here, host_cpu):
     with pytest.raises(BindingImpossible, match="worker-0: cannot bind") as caught:
         on_one(here, host_cpu, range(9), BOUND)
-    assert "9 ranks, 8 physical cores" in caught.value.found
+    assert "9 ranks, 8 physical cores" in caught.value.message
 
 
 def test_ranks_that_are_not_bound_share_the_cores(here, host_cpu):
@@ -349,7 +349,7 @@ def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused():
     Path("edited.json").write_text(json.dumps(data))
     with pytest.raises(InvalidPlan) as error:
         planning.load_plan(Options(plan="edited.json"))
-    assert "ranks 0 and 1 both have CPU 0" in error.value.found
+    assert "ranks 0 and 1 both have CPU 0" in error.value.message
     assert "--bind_cores_to_rank" in error.value.do
 
 
@@ -404,7 +404,7 @@ def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(given, name
     monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
     with pytest.raises(InvalidArguments) as caught:
         make(hostfile="hosts", **given)
-    assert named in caught.value.found
+    assert named in caught.value.message
 
 
 @pytest.mark.usefixtures("place")
@@ -507,8 +507,8 @@ def test_a_plan_that_contradicts_itself_is_refused_by_the_name_of_the_field(path
     place[path[-1]] = value
     with pytest.raises(InvalidPlan) as caught:
         Plan.from_json(json.dumps(data), "plan.json")
-    assert named in caught.value.found
-    assert "plan.json" in caught.value.what
+    assert named in caught.value.message
+    assert "plan.json" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_hosts_that_do_not_answer_are_all_named(fake_ssh, monkeypatch):
     monkeypatch.setattr(ssh.processes, "run", patient)
     with pytest.raises(HostUnreachable) as caught:
         ssh.query_hosts(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
-    dead, silent, old = caught.value.found.splitlines()
+    dead, silent, old = caught.value.details.splitlines()
     assert dead == "dead: ssh: connect to host dead port 22: No route to host"
     assert silent == "silent: no answer within 2 s"
     assert old.startswith("old: another accel-launch")
@@ -201,7 +201,7 @@ def test_a_wrong_line_is_named(line, toy, tmp_path):
     path.write_text(f"A=1\n{line}\n")
     with pytest.raises(InvalidArguments) as caught:
         ssh.exported_variables({}, toy, "/work", [path])
-    assert f"{path}:2" in caught.value.found
+    assert f"{path}:2" in caught.value.message
 
 
 def test_a_file_that_another_user_can_write_is_refused(toy, tmp_path):

@@ -161,9 +161,9 @@ def test_a_worker_that_was_killed_is_an_error_at_once(control: torch.Tensor, gro
 def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control: torch.Tensor) -> None:
     submit(control, 0, 0)  # steps count from 1
     for _ in range(2):
-        with pytest.raises(OverlappedStepFailed, match=r"found: .*step=0"):
+        with pytest.raises(OverlappedStepFailed, match=r"ended: .*step=0"):
             zenflow.wait(control.data_ptr(), PATIENCE)
-    with pytest.raises(OverlappedStepFailed, match=r"found: .*step=0"):
+    with pytest.raises(OverlappedStepFailed, match=r"ended: .*step=0"):
         submit(control, 0, 1)
 
 

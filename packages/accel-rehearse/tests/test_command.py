@@ -54,7 +54,7 @@ def test_two_records_are_compared(tmp_path: Path, capsys) -> None:
 def test_bad_options_are_named_before_anything_runs(program: str, words: list[str], found: str) -> None:
     with pytest.raises(InvalidRehearsal, match="ACC-713") as refused:
         accel("npu", "--memory=1GiB", *words, "--", program, "--mib", "1")
-    assert f"found:    {found}" in str(refused.value)
+    assert f": {found}" in str(refused.value)
 
 
 @pytest.mark.parametrize("launcher", [["/usr/bin/torchrun"], ["-m", "torch.distributed.run"]])

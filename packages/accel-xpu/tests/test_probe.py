@@ -243,8 +243,8 @@ def missing() -> list[str]:
     """The methods that the error names."""
     with pytest.raises(NotAnAccelerator) as raised:
         external.evidence()
-    names: list[str] = raised.value.found.partition("methods: ")[2].split(", ")
-    assert f"lacks {len(names)} methods" in raised.value.found
+    names: list[str] = raised.value.message.partition("methods: ")[2].split(", ")
+    assert f"lacks {len(names)} methods" in raised.value.message
     assert "pip uninstall" in raised.value.do
     return names
 

@@ -129,9 +129,7 @@ def _replay(args: argparse.Namespace, command: list[str]) -> int:
     options = replace(options, folder=str(replayed.resolve()), keep=0, load=load)
     if args.isolate and not options.operations:
         raise InvalidComparison(
-            what="no operation can be isolated",
-            found=f"{folder} is a record by module",
-            expected="a record by operation",
+            f"no operation can be isolated: {folder} is a record by module",
             do=f"accel compare record --by operation {folder} -- …",
         )
     status = _run(command, options)
@@ -211,9 +209,7 @@ def _command(args: argparse.Namespace) -> list[str]:
     words = program_words(args.command, declare, args, f"accel compare {args.action}")
     if not words:
         raise InvalidComparison(
-            what="there is nothing to run",
-            found="no program behind the folder",
-            expected="a script or a launcher with its arguments",
+            "there is nothing to run: no program behind the folder",
             do=f"accel compare {args.action} {args.folder} -- train.py",
         )
     script = words[0].endswith(".py") or words[0] == "-m"
@@ -224,9 +220,8 @@ def _options(args: argparse.Namespace) -> RecorderOptions:
     first, _, last = args.steps.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0 and args.parameters >= 0):
         raise InvalidComparison(
-            what="the run cannot be recorded",
-            found=f"--steps {args.steps} --limit {args.limit} --parameters {args.parameters}",
-            expected="steps as 0-9 or 5, a limit above 0, and no negative size",
+            f"the run cannot be recorded: --steps {args.steps} --limit {args.limit} --parameters "
+            f"{args.parameters}; expected steps as 0-9 or 5, a limit above 0, and no negative size",
             do="correct the option",
         )
     return RecorderOptions(
@@ -252,9 +247,7 @@ def _run(command: list[str], options: RecorderOptions) -> int:
         return 130
     except OSError as error:
         raise InvalidComparison(
-            what="the run cannot be recorded",
-            found=f"{type(error).__name__}: {error}",
-            expected="a program that starts, and a folder in which this user may write",
+            f"the run cannot be recorded: {type(error).__name__}: {error}",
             do="correct the command or choose another folder",
         ) from error
 
@@ -272,9 +265,7 @@ def _read(folder: Path) -> RecorderOptions:
         return from_data(RecorderOptions, plain["options"], "options")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidComparison(
-            what=f"{folder} cannot be replayed",
-            found=f"{type(error).__name__}: {error}"[:200],
-            expected="a folder that `accel compare record` has written",
+            f"{folder} cannot be replayed: {f'{type(error).__name__}: {error}'[:200]}",
             do="record the run again",
         ) from error
 
@@ -282,9 +273,7 @@ def _read(folder: Path) -> RecorderOptions:
 def _report(outcome: Compared, reference: Path, found: Path) -> int:
     if not outcome.compared:
         raise InvalidComparison(
-            what=f"{reference} and {found} cannot be compared",
-            found="no event that both have",
-            expected="two runs of the same program",
+            f"{reference} and {found} cannot be compared: no event that both have",
             do="record the program again, with the same arguments but for the device",
         )
     lines = [f"{outcome.compared} events compared, {len(outcome.unmatched)} only in one run", *outcome.notes]

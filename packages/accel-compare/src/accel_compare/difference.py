@@ -90,9 +90,7 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
     """Compare a run with the reference. factor: multiplies all bounds. Raises `InvalidComparison`."""
     if len(reference) != len(found):
         raise InvalidComparison(
-            what="two runs cannot be compared",
-            found=f"{len(reference)} ranks in the record, {len(found)} now",
-            expected="the same number of ranks",
+            f"two runs cannot be compared: {len(reference)} ranks in the record, {len(found)} now",
             do="start the program as it was recorded",
         )
     pairs = [_matched(*ranks) for ranks in zip(reference, found, strict=True)]

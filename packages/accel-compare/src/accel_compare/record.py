@@ -149,9 +149,8 @@ def read(folder: Path) -> list[RankRecord]:
             raise ValueError(f"files of ranks {numbers}")
     except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise InvalidComparison(
-            what=f"{folder} cannot be compared",
-            found=f"{type(error).__name__}: {error}"[:200],
-            expected="one whole file for each rank, written by `accel compare` of this release",
+            f"{folder} cannot be compared: {f'{type(error).__name__}: {error}'[:200]}; expected one whole "
+            "file for each rank, written by `accel compare` of this release",
             do="record the run again; if no file was written, no torch module ran in it",
         ) from error
     return ranks

@@ -210,8 +210,6 @@ def _newer_core_needed(package: str, error: ImportError) -> ImportError:
     from accel_core.install import pip_install
 
     return InterfaceMismatch(
-        what=f"{package} needs what the installed accel-core does not have",
-        found=f"{error}; accel-core {__version__}",
-        expected=f"a release of accel-core as new as {package} was written for",
+        f"{package} needs what the installed accel-core does not have: {error}; accel-core {__version__}",
         do=pip_install("accel-core", options="--upgrade"),
     )

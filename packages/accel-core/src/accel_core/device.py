@@ -39,17 +39,15 @@ def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collectio
     if unknown := sorted(by_key.keys() - known):
         near = sorted({match for key in unknown for match in difflib.get_close_matches(key, known, 3, 0.5)})
         raise InvalidTraits(
-            what=f"the traits of {device} name what no accelerator has",
-            found=", ".join(map(repr, unknown)),
-            expected="keys of accel_core.vendor.Feature, or class names of op builders"
-            + (f"; the nearest: {', '.join(near)}" if near else ""),
+            f"the traits of {device} are neither an accel_core.vendor.Feature nor an op builder: "
+            f"{', '.join(map(repr, unknown))}{f'; the nearest: {chr(44).join(near)}' if near else ''}",
             do="correct the key in the vendor package's traits.py",
         )
     if wrong := sorted(key for key, trait in by_key.items() if not isinstance(trait, Trait)):
         raise InvalidTraits(
-            what=f"the traits of {device} have values of another type",
-            found=", ".join(f"{key}: {type(by_key[key]).__name__}" for key in wrong),
-            expected="accel_core.vendor.Trait for each key",
+            f"the traits of {device} have values of another type: "
+            f"{', '.join(f'{key}: {type(by_key[key]).__name__}' for key in wrong)}; expected "
+            "accel_core.vendor.Trait for each key",
             do="use Trait.unsupported(reason) or Trait.not_implemented(reason)",
         )
     return by_key
@@ -352,9 +350,8 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         known = torch._dynamo.list_backends(exclude_tags=())
         if backend not in known:
             raise UnsupportedBackend(
-                what=f"the torch.compile backend of {self._name} cannot be set",
-                found=f"{backend!r}",
-                expected=f"one of {', '.join(sorted(known))}",
+                f"the torch.compile backend of {self._name} cannot be set: {backend!r}; expected one of "
+                f"{', '.join(sorted(known))}",
                 do="choose one of these, or import the package that registers it first",
             )
         self._compile_backend = backend
@@ -444,9 +441,8 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
         index = device_index if isinstance(device_index, int) else torch.device(device_index).index
         if index is not None and index != self.current_device():
             raise InvalidDevice(
-                what=f"there is no such device of type {self._name} in this process",
-                found=f"index {index}",
-                expected=f"{self.current_device()}, the only one, or None",
+                f"there is no such device of type {self._name} in this process: index {index}; expected "
+                f"{self.current_device()}, the only one, or None",
                 do="leave the index out; the launcher decides which device the process has",
             )
         return None

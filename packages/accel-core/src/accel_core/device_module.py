@@ -126,9 +126,8 @@ def completed(module: Any, device_type: str, fallbacks: Mapping[str, Any] | None
 def _lacks(name: str, device_type: str) -> FunctionNotImplemented:
     function = f"torch.{device_type}.{name}"
     return FunctionNotImplemented(
-        what=f"the accelerator needs {function}",
-        found=f"no such name in torch.{device_type}, and no counterpart in torch {torch.__version__}",
-        expected=f"{name}, as in torch.cuda (accel_core.device.DeviceModule)",
+        f"the accelerator needs {function}: no such name in torch.{device_type}, and no counterpart "
+        f"in torch {torch.__version__}",
         do=f"override {_CALLERS.get(name, name)} in the accelerator's class, or add {function} to the runtime",
     )
 
@@ -162,9 +161,8 @@ def _counterparts(module: Any, device_type: str) -> dict[str, Any]:
             index = device if isinstance(device, int) else torch.device(device).index
             if index is not None and not 0 <= index < count():
                 raise InvalidDevice(
-                    what=f"there is no such device of type {device_type} in this process",
-                    found=f"index {index}",
-                    expected=f"an index below {count()}, or None",
+                    f"there is no such device of type {device_type} in this process: index {index}; expected an "
+                    f"index below {count()}, or None",
                     do="pass the index of a device that device_count() counts",
                 )
             return function(device)

@@ -46,9 +46,8 @@ class Variable:
         if value in _TRUE or value in _FALSE:
             return value in _TRUE
         raise InvalidEnvironment(
-            what=f"cannot read the switch {self.name}",
-            found=f"{self.name}={self.get()!r}",
-            expected=f"one of {', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
+            f"cannot read the switch {self.name}: {self.name}={self.get()!r}; expected one of "
+            f"{', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
             do=f"unset {self.name}, or set it to 0 or 1",
         )
 

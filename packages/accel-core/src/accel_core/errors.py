@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in four parts: what failed, what was found, what was expected, what to do.
+"""Errors: one sentence, what to do, and a code, whose paragraph in docs/errors.md `accel explain` prints.
 
-Each has a code, whose paragraph in docs/errors.md `accel explain` prints. The second base class is the exception
-type that code around DeepSpeed already catches (`ValueError`, `ImportError`, `RuntimeError`, …).
+The second base class is the exception type that code around DeepSpeed already catches (`ValueError`, …).
 """
 
 from __future__ import annotations
@@ -33,7 +32,12 @@ DOCUMENTATION = "https://github.com/accel-project/accel/blob/main/docs"
 
 
 class AccelError(Exception):
-    """Base class of all errors of this project. A class gives its code as `class X(AccelError, code="ACC-…")`."""
+    """Base class of all errors of this project. A class gives its code as `class X(AccelError, code="ACC-…")`.
+
+    message: what is wrong, in one sentence without a full stop, with the values that were found.
+    do:      what to do, as a command where one helps.
+    details: more lines, such as the state of every candidate.
+    """
 
     code: ClassVar[str] = "ACC-000"
 
@@ -41,43 +45,30 @@ class AccelError(Exception):
         super().__init_subclass__(**keywords)
         cls.code = code or cls.code
 
-    def __init__(self, *, what: str, found: str, expected: str, do: str) -> None:
-        self.what, self.found, self.expected, self.do = what, found, expected, do
+    def __init__(self, message: str, *, do: str, details: str = "") -> None:
+        self.message, self.do, self.details = message, do, details
         super().__init__(str(self))
         if re.fullmatch(r"ACC-[1-9]\d\d", self.code):
             # Python 3.11 and later print notes below the text of an uncaught exception.
-            self.__notes__ = [f"  see:      accel explain {self.code}"]
+            self.__notes__ = [f"See: accel explain {self.code}"]
 
     def __str__(self) -> str:
-        return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)
+        details = "".join(f"\n  {line}" for line in self.details.splitlines())
+        return f"{self.message}; {self.do} [{self.code}]{details}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions are pickled with their args, and ours are keyword-only. Launchers pickle errors.
-        return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
-
-
-def four_parts(what: str, *, found: str, expected: str, do: str) -> str:
-    """Format an error's text. Each part may have several lines."""
-    return (
-        f"{what}\n"
-        f"  found:    {_indented(found)}\n"
-        f"  expected: {_indented(expected)}\n"
-        f"  do:       {_indented(do)}"
-    )
+        # Exceptions are pickled with their args, and ours have keywords. Launchers pickle errors.
+        return _rebuild, (type(self), self.message, self.do, self.details)
 
 
 def in_short(error: BaseException) -> str:
     """Return the first line of an error's text, without code and advice; empty if the error has no text."""
-    text = f"{error.what}: {error.found}" if isinstance(error, AccelError) else str(error)
+    text = error.message if isinstance(error, AccelError) else str(error)
     return text.strip().partition("\n")[0]
 
 
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n            ")
-
-
-def _rebuild(cls: type[AccelError], what: str, found: str, expected: str, do: str) -> AccelError:
-    return cls(what=what, found=found, expected=expected, do=do)
+def _rebuild(cls: type[AccelError], message: str, do: str, details: str) -> AccelError:
+    return cls(message, do=do, details=details)
 
 
 class InvalidVendor(AccelError, ImportError, code="ACC-101"):

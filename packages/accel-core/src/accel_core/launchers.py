@@ -222,9 +222,8 @@ def _numbers(environ: Mapping[str, str], names: Names) -> list[int]:
     for name in names:
         if not environ.get(name, "0").isdecimal() and environ[name]:
             raise InvalidEnvironment(
-                what=f"cannot read {name}, which launchers set",
-                found=f"{name}={environ[name]!r}",
-                expected="a number, 0 or above",
+                f"cannot read {name}, which launchers set: {name}={environ[name]!r}; expected a number, 0 or "
+                "above",
                 do=f"start the ranks with `accel launch`, `deepspeed` or `torchrun`, or unset {name}",
             )
     return [int(environ[name]) for name in names if environ.get(name)]

@@ -261,15 +261,15 @@ def test_a_feature_and_its_plain_key_are_the_same_trait() -> None:
 def test_an_unknown_key_is_refused_with_the_nearest_valid_ones(key: str, nearest: str) -> None:
     with pytest.raises(InvalidTraits) as error:
         Toy({"graphs": TRAIT, key: TRAIT})
-    assert repr(key) in error.value.found
-    assert "'graphs'" not in error.value.found
-    assert nearest in error.value.expected
+    assert repr(key) in error.value.message
+    assert "'graphs'" not in error.value.message
+    assert nearest in error.value.message
 
 
 def test_an_unknown_key_near_to_nothing_is_refused_without_advice_that_misleads() -> None:
     with pytest.raises(InvalidTraits) as error:
         Toy({"qqqqqqqqqqqq": TRAIT})
-    assert "nearest" not in error.value.expected
+    assert "nearest" not in error.value.message
 
 
 @pytest.mark.parametrize("value", ["no streams", None, Trait], ids=repr)

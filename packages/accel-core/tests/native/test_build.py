@@ -86,7 +86,7 @@ def test_a_compiler_error_is_quoted(source: Source, cache: Path) -> None:
     source.units[0].write_text("int answer( {\n")
     with pytest.raises(BuildFailed, match="ACC-403") as raised:
         build.library(source)
-    assert "error" in raised.value.found
+    assert "error" in raised.value.message
     assert not list(cache.rglob("build-*"))
 
 

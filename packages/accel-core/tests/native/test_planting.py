@@ -355,7 +355,7 @@ def test_an_extension_of_torch_that_another_user_can_have_written_is_refused(
         try:
             trust.checked_torch_extension("cpu_adam")
         except CacheUnusable as error:
-            return error.found
+            return error.message
         return "nothing"
 
     assert str(parent) in as_user(VICTIM, check)

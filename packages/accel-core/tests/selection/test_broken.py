@@ -69,8 +69,8 @@ def test_strict_refuses_to_run_beside_it(machine: Any, part: str) -> None:
     machine.install("npu", **{part: FAILURES["OSError"]})
     machine.install("mlu")
     error = machine.refused(StrictSelection, ACCEL_STRICT="1")
-    assert error.what == "ACCEL_STRICT=1 refuses mlu beside broken ones"
-    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
+    assert error.message == "ACCEL_STRICT=1, but an accelerator is broken"
+    assert error.details == f"npu: broken: {machine.candidate('npu').reason}"
 
 
 @each_part
@@ -79,8 +79,8 @@ def test_asking_for_it_gives_its_failure(machine: Any, part: str) -> None:
     machine.install("mlu", evidence="raise AssertionError('nobody asked for mlu')")
     error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
     assert isinstance(error, ValueError)
-    assert error.what == "DS_ACCELERATOR=npu cannot be served: NPU_Accelerator requires torch_npu"
-    assert "OSError: libfoo.so.1: undefined symbol" in error.found
+    assert error.message == "DS_ACCELERATOR=npu cannot be used: NPU_Accelerator requires torch_npu"
+    assert "OSError: libfoo.so.1: undefined symbol" in str(error)
     assert {candidate.key for candidate in machine.candidates()} == {"npu"}
     reported = {candidate.label: candidate.state for candidate in accel_core.explain().candidates}
     assert reported["mlu"] is State.BROKEN
@@ -174,7 +174,7 @@ def test_vendor_of_another_interface_is_named_with_both_sides(machine: Any, case
     assert f"accel-npu 1.2 {written_for}" in reason
     assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
     assert f"has interface {INTERFACE_VERSION}" in reason
-    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").found
+    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").details
 
 
 def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_interface(machine: Any) -> None:
@@ -193,8 +193,8 @@ def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: An
     assert "ACC-103" in reason
     assert "accel-npu and other-npu" in reason
     error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
-    assert "accel-npu and other-npu" in error.found
-    assert "requires torch_npu" in error.what
+    assert "accel-npu and other-npu" in str(error)
+    assert "requires torch_npu" in error.message
 
 
 def test_one_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
@@ -213,7 +213,7 @@ def test_broken_package_stays_known_beside_a_good_one_with_its_key(machine: Any)
         candidate.package: candidate.state for candidate in machine.candidates() if candidate.key == "npu"
     }
     assert states == {"accel-npu": State.CHOSEN, "old-npu": State.BROKEN}
-    assert "old-npu" in machine.refused(StrictSelection, ACCEL_STRICT="1").found
+    assert "old-npu" in machine.refused(StrictSelection, ACCEL_STRICT="1").details
 
 
 # ------------------------------------------------------------------------------------------- runtimes
@@ -305,8 +305,8 @@ def test_cpu_that_can_not_be_made_leaves_nothing(machine: Any) -> None:
     machine.install("npu", confirm="raise OSError('libhccl.so')")
     (machine.site / "fake_accel_cpu" / "accelerator.py").write_text("raise ImportError('libgomp.so.1')")
     error = machine.refused(NoAccelerator)
-    assert "libgomp.so.1" in error.found
-    assert "libhccl.so" in error.found
+    assert "libgomp.so.1" in str(error)
+    assert "libhccl.so" in str(error)
 
 
 # ------------------------------------------------------------------------- left to DeepSpeed's own backend
@@ -328,16 +328,16 @@ def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_its_failure_tha
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
     deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
-    assert "no such backend: supa" in machine.refused(AcceleratorBroken).found
+    assert "no such backend: supa" in machine.refused(AcceleratorBroken).details
     assert "no such backend: supa" in machine.candidate("supa").reason
-    assert "no such backend: supa" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").found
+    assert "no such backend: supa" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").details
 
 
 def test_deepspeed_that_can_not_be_imported_makes_its_backend_broken(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
     deepspeed.setattr(CURRENT.deepspeed, "load", lambda: _failing("deepspeed"))
-    assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").found
+    assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").details
 
 
 def _failing(key: str) -> Any:
@@ -439,7 +439,7 @@ def test_deepspeeds_own_backend_takes_the_place_with_one_warning(
 
 def test_devices_that_the_runtime_counts_are_not_lost_without_a_device_file(machine: Any) -> None:
     machine.install("npu", init="raise OSError('no licence')")
-    assert "no licence" in machine.refused(AcceleratorBroken).found
+    assert "no licence" in machine.refused(AcceleratorBroken).details
     assert machine.candidate("npu").hardware is True
 
 
@@ -447,9 +447,9 @@ def test_devices_that_the_runtime_counts_are_not_lost_without_a_device_file(mach
 def test_without_a_backend_that_works_it_is_an_error(machine: Any, davinci: None, install: Any) -> None:
     install(machine)
     error = machine.refused(AcceleratorBroken)
-    assert error.what == "npu cannot be used, and the device is in this machine"
-    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
-    assert "pip " in error.do + error.found
+    assert error.message == "npu cannot be used, and the device is in this machine"
+    assert error.details == f"npu: broken: {machine.candidate('npu').reason}"
+    assert "pip " in str(error)
     assert "DS_ACCELERATOR=cpu" in error.do
     assert "ACCEL_SKIP=npu" in error.do
 
@@ -460,9 +460,9 @@ def test_a_backend_of_deepspeed_that_fails_too_is_named_in_the_error(
     PACKAGES["another interface"](machine)
     monkeypatch.setattr(CURRENT.deepspeed, "accelerator", _failing)
     error = machine.refused(AcceleratorBroken)
-    assert "npu: broken: [ACC-102]" in error.found
-    assert "npu (deepspeed): broken: its accelerator cannot be constructed: ImportError" in error.found
-    assert "npu (deepspeed): broken" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").found
+    assert "npu: broken: [ACC-102]" in str(error)
+    assert "npu (deepspeed): broken: its accelerator cannot be constructed: ImportError" in str(error)
+    assert "npu (deepspeed): broken" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").details
 
 
 @pytest.mark.parametrize("install", [*PACKAGES.values()][2:6], ids=[*PACKAGES][2:6])
@@ -478,7 +478,7 @@ def test_another_real_device_is_chosen_with_the_warning(
 
 def test_the_device_that_only_the_probe_of_an_unusable_record_knows_is_kept(machine: Any) -> None:
     machine.install("toy", priority=5, interface=7, evidence=DEVICE)
-    assert machine.refused(AcceleratorBroken).what.startswith("toy cannot be used")
+    assert machine.refused(AcceleratorBroken).message.startswith("toy cannot be used")
 
 
 @pytest.mark.parametrize("answer", ["raise SystemExit(3)", "return None", "return Evidence(True, 'yes', '')"])
@@ -492,7 +492,7 @@ def test_a_device_that_another_runtime_blocks_is_not_exchanged_for_the_cpu(
 ) -> None:
     machine.install("npu", evidence=DEVICE, record="privateuse1='npu'")
     monkeypatch.setattr("accel_core.selection.current.privateuse1_holder", lambda: "stale")
-    assert "ACCEL_SKIP=stale" in machine.refused(AcceleratorBroken).found
+    assert "ACCEL_SKIP=stale" in machine.refused(AcceleratorBroken).details
 
 
 @pytest.mark.parametrize("variables", [{"ACCEL_SKIP": "npu"}, {"DS_ACCELERATOR": "cpu"}])
@@ -531,9 +531,9 @@ def test_a_render_node_of_another_maker_is_no_device(machine: Any) -> None:
     assert machine.select().device_name() == "cpu"
     (root / "sys/class/drm/renderD128/device/vendor").write_text("0x8086")
     machine.forget()
-    assert machine.refused(AcceleratorBroken).what.startswith("xpu cannot be used")
+    assert machine.refused(AcceleratorBroken).message.startswith("xpu cannot be used")
 
 
 def test_strict_accepts_no_backend_in_the_place_of_a_package(machine: Any, own: object) -> None:
     PACKAGES["another interface"](machine)
-    assert "ACC-102" in machine.refused(StrictSelection, ACCEL_STRICT="1").found
+    assert "ACC-102" in machine.refused(StrictSelection, ACCEL_STRICT="1").details

@@ -158,7 +158,7 @@ MISSING = {
 def test_missing_variables_are_named(variables: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankUnknown) as caught:
         ranks.derived(named(variables))
-    assert f"cannot derive {names} from" in caught.value.what
+    assert f"cannot derive {names} from" in caught.value.message
     assert f"set {names} for each rank" in caught.value.do
     monkeypatch.setattr(ranks, "module_exists", lambda name: name == "mpi4py")
     assert ranks.derived(named(variables)) == {}

@@ -27,9 +27,8 @@ def choose() -> Collectives:
     asked = launch.BACKEND.get().strip()
     if asked not in ("", GLOO, SHM, CCL):
         raise InvalidEnvironment(
-            what=f"cannot read {launch.BACKEND.name}, the backend of the collectives",
-            found=f"{launch.BACKEND.name}={asked!r}",
-            expected=f"{GLOO}, {SHM} or {CCL}",
+            f"cannot read {launch.BACKEND.name}, the backend of the collectives: {launch.BACKEND.name}={asked!r}; "
+            f"expected {GLOO}, {SHM} or {CCL}",
             do=f"unset {launch.BACKEND.name}, which gives {_best().backend}, or set it to one of these",
         )
     if asked == CCL and ONECCL.fault() is not None and library.folder() is None:

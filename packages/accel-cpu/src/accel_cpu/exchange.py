@@ -79,8 +79,6 @@ class Exchange:
 
 def _tampered(found: str) -> StoreTampered:
     return StoreTampered(
-        what="this rank does not trust what torch's store has of the other ranks",
-        found=found,
-        expected="what a rank of this job wrote, with the job's ACCEL_JOB_SECRET",
+        f"this rank does not trust what torch's store has of the other ranks: {found}",
         do="find out who reaches the store's port; start all ranks of the job with one `accel launch`",
     )

@@ -120,11 +120,11 @@ class PointToPoint:
 
     def _failed(self, peer: int, both: str) -> AccelError:
         self._failure = CollectiveMismatch(
-            what=f"rank {self._rank} and rank {peer} send and receive different tensors",
-            found=both,
-            expected="tensors with the same dtype and number of elements on both ranks",
-            do="print shape and dtype on both ranks ahead of the call; a DeepSpeed pipeline whose shapes change needs "
-            "PipelineModule(dynamic_shape=True)",
+            f"rank {self._rank} and rank {peer} send and receive different tensors: {both}",
+            do=(
+                "print shape and dtype on both ranks ahead of the call; a DeepSpeed pipeline whose shapes change needs "
+                "PipelineModule(dynamic_shape=True)"
+            ),
         )
         return copy.copy(self._failure)
 

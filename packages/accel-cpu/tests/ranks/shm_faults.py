@@ -27,7 +27,7 @@ def _said(call: Callable[[], Any]) -> str:
     try:
         call()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return f"{type(error).__name__}: {error}".partition("expected:")[0]
+        return f"{type(error).__name__}: {getattr(error, 'message', error)}"
     return ""
 
 

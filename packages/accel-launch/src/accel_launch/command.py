@@ -37,9 +37,8 @@ def carry_out(plan: Plan, options: Options) -> int:
     local = isinstance(engine, Local)
     if options.elastic_training and not local:
         raise EngineRefused(
-            what="--elastic_training cannot be used with an engine that starts all hosts at once",
-            found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
-            expected="hosts that come and go on their own",
+            "--elastic_training cannot be used with an engine that starts all hosts at once: a plan for "
+            f"{len(plan.hosts)} hosts, or a --launcher other than local",
             do="run the command on each host, with --no_ssh and its --node_rank",
         )
     with contextlib.ExitStack() as stack:
@@ -92,10 +91,7 @@ def _logs(folder: str | None) -> str:
         reason = f"{path}: {error.strerror}"
     if reason:
         raise LogUnwritable(
-            what="cannot write the ranks' logs",
-            found=reason,
-            expected="a folder that you may write to, or that can be made",
-            do="give --enable_each_rank_log another folder",
+            f"cannot write the ranks' logs: {reason}", do="give --enable_each_rank_log another folder"
         )
     return str(path)
 
@@ -109,9 +105,7 @@ def _pid_file() -> Iterator[None]:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except OSError as error:
         raise LogUnwritable(
-            what="cannot write the launcher's pid",
-            found=f"{path}: {error.strerror}",
-            expected="a file that does not exist yet",
+            f"cannot write the launcher's pid: {path}: {error.strerror}",
             do="remove it, or leave out --save_pid",
         ) from error
     try:
@@ -160,9 +154,8 @@ def check_port(port: int) -> None:
         other.bind(("", 0))
         free = other.getsockname()[1]
     raise PortInUse(
-        what=f"rank 0 cannot listen on the master port {port}",
-        found=f"{reason}; another job on this host, or what is left of one",
-        expected="a port that no process listens on",
+        f"rank 0 cannot listen on the master port {port}: {reason}; another job on this host, or what "
+        "is left of one",
         do=f"give a free one, such as --master_port {free}, or end the other process",
     )
 

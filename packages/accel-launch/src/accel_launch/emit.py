@@ -227,9 +227,7 @@ def ray(plan: Plan, options: Options) -> str:
     counts = {len(host.ranks) for host in plan.hosts}
     if len(counts) > 1:
         raise InvalidSelection(
-            what="cannot place the ranks with Ray",
-            found=f"hosts with {' and '.join(map(str, sorted(counts)))} ranks",
-            expected="the same number of ranks on each host",
+            f"cannot place the ranks with Ray: hosts with {' and '.join(map(str, sorted(counts)))} ranks",
             do="select as many slots on each host",
         )
     cores = min(rank.cores for _, rank in plan.ranks()) or 1

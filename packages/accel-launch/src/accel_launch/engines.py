@@ -61,10 +61,7 @@ def rank_options(launcher: Launcher) -> tuple[str, ...]:
 
 def _unavailable(what: str, found: str, install: str) -> EngineUnavailable:
     return EngineUnavailable(
-        what=f"cannot start ranks with {what}",
-        found=found,
-        expected=f"{what} on this host, and on the others of the job",
-        do=f"{install}, or choose another --launcher",
+        f"cannot start ranks with {what}: {found}", do=f"{install}, or choose another --launcher"
     )
 
 
@@ -115,11 +112,12 @@ def named(name: str) -> Engine:
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name not in points:
         raise UnknownEngine(
-            what=f"no engine is called {name!r}",
-            found=f"--launcher {name}",
-            expected=f"one of {', '.join([*_OWN, *sorted(points)])}",
-            do=f"choose one of them, or install the package that has an entry point {name!r} of the group "
-            f"{ENTRY_POINT_GROUP}",
+            f"no engine is called {name!r}: --launcher {name}; expected one of "
+            f"{', '.join([*_OWN, *sorted(points)])}",
+            do=(
+                f"choose one of them, or install the package that has an entry point {name!r} of the group "
+                f"{ENTRY_POINT_GROUP}"
+            ),
         )
     point = points[name]
     try:
@@ -130,9 +128,8 @@ def named(name: str) -> Engine:
             raise TypeError(f"{type(engine).__name__} without {' and '.join(missing)}")
     except Exception as error:
         raise UnknownEngine(
-            what=f"the engine {name!r} cannot be used",
-            found=f"{type(error).__name__}: {error} (from {point.value})",
-            expected="an accel_launch.engines.Engine",
+            f"the engine {name!r} cannot be used: {type(error).__name__}: {error} (from {point.value}); "
+            "expected an accel_launch.engines.Engine",
             do="upgrade or remove the package that declares it",
         ) from error
     return engine
@@ -145,9 +142,8 @@ class Local:
         """Raise EngineRefused if the plan has several hosts, without `--no_ssh`."""
         if len(plan.hosts) > 1 and not options.no_ssh:
             raise EngineRefused(
-                what="the engine local cannot start ranks on other hosts",
-                found=f"a plan for {len(plan.hosts)} hosts: {', '.join(host.name for host in plan.hosts[:4])}",
-                expected="a plan for one host",
+                f"the engine local cannot start ranks on other hosts: a plan for {len(plan.hosts)} hosts: "
+                f"{', '.join(host.name for host in plan.hosts[:4])}",
                 do="choose another --launcher, or --no_ssh with --node_rank and run the command on each host",
             )
 
@@ -177,9 +173,8 @@ class Pdsh:
         find_program(*self._PROGRAM)
         if bracketed := next((host.name for host in plan.hosts if "[" in host.name), None):
             raise EngineRefused(
-                what="pdsh cannot connect to an IPv6 address",
-                found=f"the host {bracketed}; pdsh takes brackets for a range of names",
-                expected="host names, or IPv4 addresses",
+                f"pdsh cannot connect to an IPv6 address: the host {bracketed}; pdsh takes brackets for a "
+                "range of names",
                 do="name the host in ~/.ssh/config, and use that name in the hostfile",
             )
         find_program(("ssh",), "pdsh over ssh", "apt install openssh-client")

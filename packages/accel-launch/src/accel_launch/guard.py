@@ -76,9 +76,8 @@ def bind_cpus(cpus: Sequence[int]) -> None:
             found = f"the kernel left out {', '.join(map(str, missing))}"
     if found:
         raise BindingRefused(
-            what=f"cannot bind this rank to the CPUs {', '.join(map(str, cpus))}",
-            found=found,
-            expected=f"CPUs that are online and in this process's cpuset; its affinity is {sorted(affinity)}",
+            f"cannot bind this rank to the CPUs {', '.join(map(str, cpus))}: {found}; expected CPUs that "
+            f"are online and in this process's cpuset; its affinity is {sorted(affinity)}",
             do="make the plan on this host in its present state, or leave out the binding",
         )
 
@@ -131,9 +130,7 @@ def open_log(path: Path) -> int:
     except OSError as error:
         reason = str(error.strerror)
     raise LogUnwritable(
-        what="cannot write the log of a rank",
-        found=f"{path}: {reason}",
-        expected="a new file, or one of this user",
+        f"cannot write the log of a rank: {path}: {reason}",
         do="give --enable_each_rank_log a folder that only you can write to",
     )
 

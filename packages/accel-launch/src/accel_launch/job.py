@@ -88,9 +88,8 @@ class Job:
         host, planned = next(pair for pair in self.plan.ranks() if pair[1].rank == rank)
         if planned.local_rank != local_rank:
             raise RankMisplaced(
-                what=f"rank {rank} was not started where the plan has it",
-                found=f"it is local rank {local_rank} of its host",
-                expected=f"local rank {planned.local_rank} of {host.name}",
+                f"rank {rank} was not started where the plan has it: it is local rank {local_rank} of its "
+                f"host; expected local rank {planned.local_rank} of {host.name}",
                 do="leave out those --launcher_args that place ranks",
             )
         host = completed(self.plan, host.node_rank)

@@ -267,9 +267,8 @@ def usable_cores(topology: Topology, core_list: str | None, reserve: int) -> tup
             nodes.append(replace(node, cores=rest))
     if not nodes:
         raise BindingImpossible(
-            what="cannot bind ranks to cores: no core is left",
-            found=f"--reserve_cores {reserve}, with at most {max(len(n.cores) for n in topology.nodes)} cores a node",
-            expected="fewer reserved cores than a NUMA node has",
+            f"cannot bind ranks to cores: no core is left: --reserve_cores {reserve}, with at most "
+            f"{max(len(n.cores) for n in topology.nodes)} cores a node",
             do="reserve fewer cores",
         )
     return replace(topology, nodes=tuple(nodes)), tuple(sorted(reserved))
@@ -303,9 +302,7 @@ def _listed(topology: Topology, text: str) -> frozenset[int]:
 
 def _impossible_list(found: str, expected: str) -> BindingImpossible:
     return BindingImpossible(
-        what="cannot bind ranks to the cores of --bind_core_list",
-        found=found,
-        expected=expected,
+        f"cannot bind ranks to the cores of --bind_core_list: {found}; expected {expected}",
         do="correct the list, or leave it out to use all allowed cores",
     )
 
@@ -318,10 +315,8 @@ def divide(topology: Topology, ranks: int, near: Sequence[int | None] = ()) -> l
     nodes = topology.nodes
     if not 0 < ranks <= topology.core_count():
         raise BindingImpossible(
-            what="cannot bind ranks to cores: more ranks than cores",
-            found=f"{ranks} ranks, {topology.core_count()} physical cores "
-            f"(CPUs {format_cpu_list(topology.cpus())})",
-            expected="at least one physical core for each rank; SMT siblings count once",
+            f"cannot bind ranks to cores: more ranks than cores: {ranks} ranks, {topology.core_count()} "
+            f"physical cores (CPUs {format_cpu_list(topology.cpus())})",
             do="start fewer ranks, or allow more cores",
         )
     position = {number: index for index, node in enumerate(nodes) for number in node.numbers}

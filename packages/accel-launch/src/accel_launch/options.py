@@ -181,7 +181,7 @@ def parsed(args: argparse.Namespace) -> Options:
     if made.enable_each_rank_log == "None":  # DeepSpeed's default
         made = dataclasses.replace(made, enable_each_rank_log=None)
     for found, expected, do in _faults(made):
-        raise InvalidArguments(what="cannot use these arguments", found=found, expected=expected, do=do)
+        raise InvalidArguments(f"cannot use these arguments: {found}; expected {expected}", do=do)
     return made
 
 

@@ -205,9 +205,8 @@ class Plan:
                 raise InvalidData(f"plan.{contradiction}")
         except (ValueError, RecursionError) as error:
             raise InvalidPlan(
-                what=f"cannot read {source}",
-                found=str(error) or type(error).__name__,
-                expected=f"a plan of version {VERSION}, as `accel launch --dry_run --json` prints it",
+                f"cannot read {source}: {str(error) or type(error).__name__}; expected a plan of version "
+                f"{VERSION}, as `accel launch --dry_run --json` prints it",
                 do="make the plan again with this accel-launch",
             ) from error
         return plan

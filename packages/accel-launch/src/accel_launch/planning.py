@@ -99,9 +99,8 @@ def load_plan(options: Options) -> Plan:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InvalidPlan(
-            what=f"cannot read the plan {path!r}",
-            found=getattr(error, "strerror", None) or str(error),
-            expected="a file with the output of `accel launch --dry_run --json`",
+            f"cannot read the plan {path!r}: {getattr(error, 'strerror', None) or str(error)}; expected a "
+            "file with the output of `accel launch --dry_run --json`",
             do="correct --plan",
         ) from error
     plan = Plan.from_json(text, f"the plan {path!r}")
@@ -111,9 +110,8 @@ def load_plan(options: Options) -> Plan:
         for rank in host.ranks:
             if shared := sorted(set(rank.cpus) & owners.keys()):
                 raise InvalidPlan(
-                    what=f"two ranks of {host.name} would run on the same CPUs",
-                    found=f"ranks {owners[shared[0]]} and {rank.rank} both have CPU {format_cpu_list(shared)}",
-                    expected="CPUs of its own for each rank that is bound",
+                    f"two ranks of {host.name} would run on the same CPUs: ranks {owners[shared[0]]} and "
+                    f"{rank.rank} both have CPU {format_cpu_list(shared)}",
                     do="correct `cpus` of these ranks in the plan, or make it again with --bind_cores_to_rank",
                 )
             owners.update(dict.fromkeys(rank.cpus, rank.rank))
@@ -145,7 +143,7 @@ def check_program(options: Options) -> None:
         found = f"{script!r} is a folder without __main__.py"
     if found:
         raise InvalidArguments(
-            what="cannot start the program", found=found, expected=expected, do="correct the path or the name"
+            f"cannot start the program: {found}; expected {expected}", do="correct the path or the name"
         )
 
 
@@ -153,9 +151,8 @@ def check_conflicts(environ: Mapping[str, str]) -> None:
     """Raise `AffinityConflict` if a variable would bind OpenMP's threads to other cores than the plan."""
     if name := next((name for name in CONFLICTS if environ.get(name)), None):
         raise AffinityConflict(
-            what=f"cannot bind ranks to cores while {name} is set",
-            found=f"{name}={environ[name]!r}",
-            expected=f"{name} unset: it binds OpenMP's threads to cores that a rank may not have",
+            f"cannot bind ranks to cores while {name} is set: {name}={environ[name]!r}; expected {name} "
+            "unset: it binds OpenMP's threads to cores that a rank may not have",
             do=f"unset {name}, or start without --bind_cores_to_rank",
         )
 
@@ -163,9 +160,8 @@ def check_conflicts(environ: Mapping[str, str]) -> None:
 def _check_node_rank(options: Options, hosts: list[str]) -> None:
     if options.no_ssh and options.node_rank >= len(hosts):
         raise InvalidSelection(
-            what=f"there is no host with --node_rank {options.node_rank}",
-            found=f"{len(hosts)} hosts: {', '.join(hosts[:8])}",
-            expected=f"0 to {len(hosts) - 1}",
+            f"there is no host with --node_rank {options.node_rank}: {len(hosts)} hosts: "
+            f"{', '.join(hosts[:8])}; expected 0 to {len(hosts) - 1}",
             do="correct --node_rank, or add the host to the hostfile",
         )
 
@@ -207,9 +203,8 @@ def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict
     if options.emit is not None and (options.emit != "ray" or options.num_nodes > 1):
         if asked <= 0:
             raise InvalidSelection(
-                what=f"the number of ranks for --emit {options.emit} is unknown",
-                found="neither --hostfile nor --num_accelerators",
-                expected="the number of ranks on each machine of the cluster",
+                f"the number of ranks for --emit {options.emit} is unknown: neither --hostfile nor "
+                "--num_accelerators",
                 do="add --num_accelerators, and --num_nodes for several machines",
             )
         return {f"node-{number}": asked for number in range(max(options.num_nodes, 1))}
@@ -217,9 +212,7 @@ def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict
     if count == 0:
         hidden_by = accelerator.visible[0] if accelerator.restricts else "what hides devices"
         raise InvalidSelection(
-            what="there is no device to start ranks on",
-            found=f"{accelerator.name} sees 0 devices",
-            expected="at least one",
+            f"there is no device to start ranks on: {accelerator.name} sees 0 devices",
             do=f"run accel doctor; check {hidden_by}",
         )
     if count is not None:
@@ -264,9 +257,8 @@ def arrange(
     names = list(slots)
     if not plan.master_addr and is_loopback(names[0]) and not all(map(is_loopback, names)):
         raise InvalidSelection(
-            what="the other hosts cannot reach the first one",
-            found=f"the first host is {names[0]}, an address that means a different machine on each host",
-            expected="a name or address of the first host that the others know",
+            f"the other hosts cannot reach the first one: the first host is {names[0]}, an address that "
+            "means a different machine on each host",
             do="give --master_addr, or name the host so in the hostfile",
         )
     plan = replace(plan, master_addr=plan.master_addr or address(names[0]))
@@ -345,9 +337,9 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
     mask, count = machine.mask, machine.devices
     if mask is None and not accelerator.restricts and slots != list(range(len(slots))):
         raise InvalidSelection(
-            what=f"a launcher cannot choose the devices of {host.name}",
-            found=f"slots {format_cpu_list(slots)} on {accelerator.name}, whose runtime gives rank i its device i",
-            expected="the first slots of a host",
+            f"a launcher cannot choose the devices of {host.name}: slots {format_cpu_list(slots)} on "
+            f"{accelerator.name}, whose runtime gives rank i its device i; expected the first slots of a "
+            "host",
             do="leave out --include and --exclude; a runtime may have a variable of its own that restricts a job",
         )
     if mask is None and not accelerator.ranks_are_devices:
@@ -357,9 +349,8 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
         if slots == list(range(len(slots))) and len(slots) <= count:
             return None
         raise InvalidSelection(
-            what=f"a launcher cannot choose the devices of {machine.later}",
-            found=f"slots {format_cpu_list(slots)} of {host.name}, {count} devices",
-            expected="the first slots of a host",
+            f"a launcher cannot choose the devices of {machine.later}: slots {format_cpu_list(slots)} of "
+            f"{host.name}, {count} devices; expected the first slots of a host",
             do=f"use {accelerator.visible[0]} instead of this variable",
         )
     found = f"{accelerator.name} sees {count} devices"
@@ -374,9 +365,8 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
             count = min(len(mask), count) if accelerator.ranks_are_devices else len(mask)
     if wrong := [slot for slot in slots if slot >= count]:
         raise InvalidSelection(
-            what=f"there is no device for slot {wrong[0]} of {host.name}",
-            found=found,
-            expected="slots count from 0, over the devices that the visible-devices variable leaves",
+            f"there is no device for slot {wrong[0]} of {host.name}: {found}; expected slots count from "
+            "0, over the devices that the visible-devices variable leaves",
             do="select fewer slots, or unset the variable",
         )
     return [str(slot) if mask is None else mask[slot] for slot in slots]
@@ -388,9 +378,7 @@ def _bound(request: Binding, host: Host, machine: Machine, environ: Mapping[str,
         usable, reserved = usable_cores(machine.topology, request.core_list, request.reserve_cores)
         shares = divide(usable, len(host.ranks), [nodes.get(rank.slot) for rank in host.ranks])
     except BindingImpossible as error:
-        raise BindingImpossible(
-            what=f"{host.name}: {error.what}", found=error.found, expected=error.expected, do=error.do
-        ) from error
+        raise BindingImpossible(f"{host.name}: {error.message}", do=error.do) from error
     # Intel's OpenMP runtime keeps idle threads spinning for 200 ms, on cores that torch's own pool needs.
     idle = {} if "KMP_BLOCKTIME" in environ else {"KMP_BLOCKTIME": "1"}
     ranks = tuple(
@@ -456,9 +444,8 @@ def read_hostfile(named: str | None) -> dict[str, int] | None:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InvalidHostfile(
-            what=f"cannot read the hostfile {path!r}",
-            found=getattr(error, "strerror", None) or str(error),
-            expected="a text file with a line `worker-0 slots=4` for each host",
+            f"cannot read the hostfile {path!r}: {getattr(error, 'strerror', None) or str(error)}; "
+            "expected a text file with a line `worker-0 slots=4` for each host",
             do="correct --hostfile, or leave it out to use this machine alone",
         ) from error
     return parse_hostfile(text, path)
@@ -490,9 +477,8 @@ def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
         break
     if complaint or not hosts:
         raise InvalidHostfile(
-            what="cannot use the hostfile",
-            found=complaint or f"{source}: no line with a host",
-            expected="a line `worker-0 slots=4` for each host, each host once; comments begin with #",
+            f"cannot use the hostfile: {complaint or f'{source}: no line with a host'}; expected a line "
+            "`worker-0 slots=4` for each host, each host once; comments begin with #",
             do="correct the line",
         )
     return hosts
@@ -589,6 +575,4 @@ def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:
 
 
 def _refused(option: str, found: str, expected: str, do: str) -> InvalidSelection:
-    return InvalidSelection(
-        what=f"cannot select hosts and slots{option}", found=found, expected=expected, do=do
-    )
+    return InvalidSelection(f"cannot select hosts and slots{option}: {found}; expected {expected}", do=do)

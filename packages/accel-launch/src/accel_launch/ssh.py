@@ -78,10 +78,8 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
         owned = status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
         if not owned and environ.get(FILE_VARIABLE) != str(path):
             raise InvalidArguments(
-                what="the variables for other hosts are not read from a file that another user can write",
-                found=f"{path}: owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}; "
-                f"this user is {os.geteuid()}",
-                expected="a file of this user, or of root, that not everybody can write",
+                f"the variables for other hosts are not read from a file that another user can write: {path}: "
+                f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}; this user is {os.geteuid()}",
                 do=f"remove or copy it; or name it by its full path in {FILE_VARIABLE}, if you trust it",
             )
     for number, line in enumerate(text.split("\n"), 1):
@@ -94,9 +92,8 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
         found[name.strip()] = value.strip()
     if wrong:
         raise InvalidArguments(
-            what="cannot read the variables for other hosts",
-            found=f"{where}: {wrong}",
-            expected="a line NAME=value for each variable",
+            f"cannot read the variables for other hosts: {where}: {wrong}; expected a line NAME=value for "
+            "each variable",
             do=f"correct the file, or name another in {FILE_VARIABLE}",
         )
     return found
@@ -177,10 +174,9 @@ def _run(scripts: Mapping[str, str], options: Options) -> dict[str, tuple[str, s
 
 def _unreachable(failed: list[str], options: Options) -> HostUnreachable:
     return HostUnreachable(
-        what="hosts of the job cannot be used",
-        found="\n".join(failed[:8] + ([f"and {len(failed) - 8} more"] if len(failed) > 8 else [])),
-        expected="ssh without a password, and the same Python with accel-launch, on each host",
+        "hosts of the job cannot be used: each needs ssh without a password, and the same Python with accel-launch",
         do=f"try: {shlex.join(_command(failed[0].partition(': ')[0], options, 'true'))}",
+        details="\n".join(failed[:8] + ([f"and {len(failed) - 8} more"] if len(failed) > 8 else [])),
     )
 
 

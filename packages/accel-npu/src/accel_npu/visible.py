@@ -25,9 +25,8 @@ def joined(ids: Sequence[int | str]) -> str:
     numbers = [int(item) for item in ids if str(item).isdecimal()]
     if len(numbers) != len(ids) or any(first >= second for first, second in itertools.pairwise(numbers)):
         raise InvalidEnvironment(
-            what=f"{VARIABLE} cannot be set for a rank",
-            found=", ".join(map(str, ids)),
-            expected="device ids in ascending order, as the Ascend runtime requires",
+            f"{VARIABLE} cannot be set for a rank: {', '.join(map(str, ids))}; expected device ids in "
+            "ascending order, as the Ascend runtime requires",
             do="list the devices in ascending order in --include, or in the variable itself",
         )
     return ",".join(map(str, numbers))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from functools import partial
 
 from accel_core.errors import AccelError
 
@@ -36,28 +36,21 @@ class TransferFailed(AccelError, OSError, code="ACC-509"):
 
     def __init__(
         self,
+        message: str,
         *,
-        what: str,
-        found: str,
-        expected: str,
         do: str,
         number: int = errno.EIO,
         name: str = "",
         offset: int = -1,
         done: int = 0,
     ) -> None:
-        super().__init__(what=what, found=found, expected=expected, do=do)
+        super().__init__(message, do=do)
         self.errno, self.strerror, self.filename = number, os.strerror(number), name
         self.offset, self.done = offset, done
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = {"what": self.what, "found": self.found, "expected": self.expected, "do": self.do}
         facts = {"number": self.errno, "name": self.filename, "offset": self.offset, "done": self.done}
-        return _transfer_failed, (parts | facts,)
-
-
-def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
-    return TransferFailed(**arguments)
+        return partial(TransferFailed, do=self.do, **facts), (self.message,)
 
 
 class InvalidFile(AccelError, ValueError, code="ACC-511"):

@@ -277,9 +277,8 @@ class KVCache:
         elif old is not None and self.length:
             before, now = (f"{tuple(rows.shape)} {rows.dtype}" for rows in (old[0, :, 0], new[:, 0]))
             raise InvalidOpArgument(
-                what="these keys and values cannot follow in the key-value cache",
-                found=f"{now} after {self.length} tokens of {before}",
-                expected="keys and values of the prompt's (batch, heads, width) and type",
+                f"these keys and values cannot follow in the key-value cache: {now} after {self.length} "
+                f"tokens of {before}; expected keys and values of the prompt's (batch, heads, width) and type",
                 do="begin the other sequences with a prompt (is_prompt=True), or call reset_cache()",
             )
         else:
@@ -454,10 +453,9 @@ class TransformerFunctions(OpFunctions):
         width, rest = divmod(query.shape[-1], 1 if query.dim() == 4 else max(num_heads, 1))
         if num_heads < 1 or rest or key.shape[-1] % width or rotary_dim % 2 or not 0 < rotary_dim <= width:
             raise InvalidOpArgument(
-                what="apply_rotary_pos_emb cannot rotate these channels",
-                found=f"rotary_dim = {rotary_dim}, num_heads = {num_heads}, query {tuple(query.shape)}, "
-                f"key {tuple(key.shape)}",
-                expected="heads of the same width, with an even rotary_dim of at most that width",
+                f"apply_rotary_pos_emb cannot rotate these channels: rotary_dim = {rotary_dim}, num_heads = "
+                f"{num_heads}, query {tuple(query.shape)}, key {tuple(key.shape)}; expected heads of the same "
+                "width, with an even rotary_dim of at most that width",
                 do="pass the model's own rotary_dim and num_heads",
             )
         turned = []
@@ -507,9 +505,8 @@ def _product(
 def _refuse_int8(q_int8: bool) -> None:
     if q_int8:
         raise FunctionNotImplemented(
-            what="transformer_inference cannot use int8 weights on this accelerator",
-            found="a model that init_inference() has to run in int8",
-            expected="float32, float16 or bfloat16",
+            "transformer_inference cannot use int8 weights on this accelerator: a model that "
+            "init_inference() has to run in int8",
             do="pass one of these to init_inference(dtype=…)",
         )
 

@@ -86,9 +86,7 @@ class LockedMemory:
             block, offset, locked = self._shared(length) or self._own(length)
         except (OSError, ValueError, OverflowError) as error:
             raise OutOfPinnedMemory(
-                what=f"{length} bytes of page-locked memory cannot be allocated",
-                found=str(error),
-                expected="enough free memory",
+                f"{length} bytes of page-locked memory cannot be allocated: {error!s}",
                 do="pin less memory: use fewer or smaller offload buffers",
             ) from error
         start = _address(block) + offset

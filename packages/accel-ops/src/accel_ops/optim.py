@@ -70,9 +70,8 @@ def _local(tensor: Any) -> torch.Tensor:
 
 def _refuse(found: str) -> NoReturn:
     raise InvalidTensors(
-        what="the host optimizers cannot take this step",
-        found=found,
-        expected="DTensors with the mesh and the placements of their parameter",
+        f"the host optimizers cannot take this step: {found}; expected DTensors with the mesh and the "
+        "placements of their parameter",
         do="shard parameters, gradients and states alike, or use torch's own optimizer",
     )
 
@@ -236,9 +235,7 @@ def grad_sign(group: dict[str, Any]) -> float:
 
 def _raise_sparse() -> NoReturn:
     raise InvalidTensors(
-        what="the host optimizers cannot take this step",
-        found="a sparse gradient",
-        expected="dense gradients",
+        "the host optimizers cannot take this step: a sparse gradient",
         do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
     )
 
@@ -247,9 +244,7 @@ def _check_options(group: dict[str, Any]) -> None:
     for option in ("amsgrad", "differentiable", "capturable"):
         if group.get(option):
             raise InvalidTensors(
-                what=f"the host optimizer has no {option}",
-                found=f"{option}=True",
-                expected=f"{option}=False",
+                f"the host optimizer has no {option}: {option}=True",
                 do=f"leave {option} out, or use torch's own optimizer",
             )
 

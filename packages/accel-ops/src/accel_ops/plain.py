@@ -64,9 +64,7 @@ def check_indices(what: str, name: str, tensor: torch.Tensor) -> None:
 def invalid(what: str, found: str, expected: str) -> InvalidOpArgument:
     """Return the error of a function that cannot use an argument."""
     return InvalidOpArgument(
-        what=f"{what} cannot use these arguments",
-        found=found,
-        expected=expected,
+        f"{what} cannot use these arguments: {found}; expected {expected}",
         do="pass tensors as DeepSpeed's Python functions for this op do",
     )
 

@@ -220,9 +220,7 @@ def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
 def _check(holds: bool, found: str, expected: str) -> None:
     if not holds:
         raise InvalidRehearsal(
-            what="this cannot be rehearsed",
-            found=found,
-            expected=expected,
+            f"this cannot be rehearsed: {found}; expected {expected}",
             do="correct it; `accel rehearse --help` shows an example",
         )
 

@@ -31,9 +31,8 @@ Outcome = Literal["finished", "out of memory", "failed", "stopped"]
 
 def _invalid(source: str, found: str) -> InvalidRecord:
     return InvalidRecord(
-        what=f"cannot read {source}",
-        found=found,
-        expected=f"a record of schema {SCHEMA}, as `accel rehearse --json` writes it",
+        f"cannot read {source}: {found}; expected a record of schema {SCHEMA}, as `accel rehearse "
+        "--json` writes it",
         do="rehearse again with this accel-rehearse, and compare the new record",
     )
 

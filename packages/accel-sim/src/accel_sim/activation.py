@@ -38,9 +38,7 @@ def activate(key: str) -> Simulation:
         if active.vendor == vendor:
             return active
         raise AlreadySimulating(
-            what=f"{key} cannot be simulated in this process",
-            found=f"it already simulates {active.vendor.key}",
-            expected="one kind of device a process",
+            f"{key} cannot be simulated in this process: it already simulates {active.vendor.key}",
             do="start another process",
         )
     build.check_torch(vendor.key)
@@ -129,9 +127,8 @@ def _let_operators_fail(simulation: Simulation) -> None:
     ]
     if len(full) < len(names):
         raise InvalidSetting(
-            what="these operators cannot fail on the simulated device",
-            found=", ".join(names),
-            expected=f"names of operators under torch.ops.{' or torch.ops.'.join(spaces)}, as _fused_adamw_",
+            f"these operators cannot fail on the simulated device: {', '.join(names)}; expected names of "
+            f"operators under torch.ops.{' or torch.ops.'.join(spaces)}, as _fused_adamw_",
             do=f"correct {settings.FAIL.name}; it is `accel sim --fail`",
         )
     if full:
@@ -178,11 +175,12 @@ def _refuse_inductor(type_: str, module: ModuleType) -> None:
     def compile_fx(model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         if any(isinstance(value, torch.Tensor) and value.device.type == type_ for value in inputs):
             raise NotSimulated(
-                what=f"torch.compile's backend 'inductor' is not simulated for {type_}",
-                found=f"a graph with {type_} tensors; a simulated device has no code generator",
-                expected="a backend that generates no code for the device: 'eager' or 'aot_eager'",
-                do="engine.compile(backend='aot_eager'), torch.compile(…, backend='aot_eager'), or "
-                "get_accelerator().set_compile_backend('aot_eager')",
+                f"torch.compile's backend 'inductor' is not simulated for {type_}: a graph with {type_} "
+                "tensors; a simulated device has no code generator",
+                do=(
+                    "engine.compile(backend='aot_eager'), torch.compile(…, backend='aot_eager'), or "
+                    "get_accelerator().set_compile_backend('aot_eager')"
+                ),
             )
         return stock(model, inputs, *arguments, **options)
 

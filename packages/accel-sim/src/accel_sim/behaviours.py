@@ -76,9 +76,8 @@ def check(names: frozenset[str]) -> None:
     known = {behaviour.name for behaviour in BEHAVIOURS}
     if wrong := sorted(names - known):
         raise InvalidSetting(
-            what="a vendor behaviour cannot be simulated",
-            found=", ".join(wrong),
-            expected=f"some of {', '.join(sorted(known))}",
+            f"a vendor behaviour cannot be simulated: {', '.join(wrong)}; expected some of "
+            f"{', '.join(sorted(known))}",
             do="correct ACCEL_SIM_BEHAVIOUR",
         )
 

@@ -71,18 +71,16 @@ def check_torch(key: str) -> None:
     version = _torch()[1]
     if not in_range(str(version["__version__"]), f">={OLDEST}"):
         raise SimulatorBuildFailed(
-            what=f"the simulated device does not compile for torch {version['__version__']}",
-            found="an older torch than this release was written for",
-            expected=f"torch {OLDEST} or later",
+            f"the simulated device does not compile for torch {version['__version__']}: an older torch "
+            "than this release was written for",
             do=f"pip install 'torch>={OLDEST}'",
         )
     built = " and ".join(f"{name} {version[name]}" for name in _OWN_KERNELS.get(key, ()) if version.get(name))
     if built:
         base = str(version["__version__"]).partition("+")[0]
         raise NotSimulated(
-            what=f"{key} cannot be simulated with this build of torch",
-            found=f"torch {version['__version__']}, built for {built}: its kernels for {key} need a driver",
-            expected="a build of torch for the CPU",
+            f"{key} cannot be simulated with this build of torch: torch {version['__version__']}, built "
+            f"for {built}: its kernels for {key} need a driver",
             do=f"install torch {base} from PyTorch's index of CPU builds, or simulate another device",
         )
 
@@ -127,9 +125,7 @@ def _torch() -> tuple[Path, dict[str, Any]]:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise SimulatorBuildFailed(
-            what="the simulated device cannot be built",
-            found="no torch in this environment",
-            expected=f"torch {OLDEST} or later, whose headers the device is compiled with",
+            "the simulated device cannot be built: no torch in this environment",
             do=f"pip install 'torch>={OLDEST}'",
         )
     folder = Path(spec.origin).parent
@@ -167,9 +163,8 @@ def _compiler() -> list[str]:
     command = compiler.find()
     if not command:
         raise SimulatorBuildFailed(
-            what="the simulated device cannot be built",
-            found=f"no C++ compiler {os.environ.get('CXX') or 'c++'!r} on PATH",
-            expected="g++ or clang++ with C++20",
+            f"the simulated device cannot be built: no C++ compiler {os.environ.get('CXX') or 'c++'!r} on "
+            "PATH; expected g++ or clang++ with C++20",
             do="install one (Debian: apt install g++) or set CXX; it is needed once for each torch version",
         )
     return command
@@ -213,10 +208,9 @@ def _run(command: list[str], work: Path) -> None:
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise SimulatorBuildFailed(
-            what=f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
-            found="\n".join(errors[:5]) or result.stderr[-500:],
-            expected="the headers of a torch that this release was written for: `accel doctor` notes any other",
+            f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
             do="install another torch or a newer accel-sim; the command was: " + " ".join(command),
+            details="\n".join(errors[:5]) or result.stderr[-500:],
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from accel_core.errors import DOCUMENTATION, AccelError
+from accel_core.errors import AccelError
 
 
 class UnknownDevice(AccelError, ValueError, code="ACC-701"):
@@ -40,9 +40,7 @@ def raise_not_simulated(full: str, why: str = "", error: type[NotSimulated] = No
     full: the name as users write it, `torch.npu.npurt`.
     """
     raise error(
-        what=f"{full} is not simulated",
-        found=f"a call of it on a simulated device{why}",
-        expected=f"a name that the simulation implements: {DOCUMENTATION}/simulated-devices.md",
+        f"{full} is not simulated: a call of it on a simulated device{why}",
         do="run this part on the real device, or add it to accel_sim",
     )
 

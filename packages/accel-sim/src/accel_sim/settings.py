@@ -84,8 +84,6 @@ def size(text: str) -> int:
 def _invalid(variable: Variable, text: str, expected: str) -> InvalidSetting:
     option = {DEVICES: "--devices", MEMORY: "--memory"}[variable]
     return InvalidSetting(
-        what="the simulated device cannot be set up",
-        found=f"{variable.name}={text!r}",
-        expected=expected,
+        f"the simulated device cannot be set up: {variable.name}={text!r}; expected {expected}",
         do=f"correct or unset {variable.name}; it is `accel sim {option}`",
     )

@@ -175,9 +175,8 @@ def find(name: str) -> SimVendor:
         if vendor.key == name:
             return vendor
     raise UnknownDevice(
-        what="this device cannot be simulated",
-        found=repr(name),
-        expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
+        f"this device cannot be simulated: {name!r}; expected one of "
+        f"{', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
         do=f"choose one of these, or describe one: {DOCUMENTATION}/simulated-devices.md",
     )
 
@@ -207,9 +206,9 @@ def _read(path: Path) -> SimVendor:
         )
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InvalidSetting(
-            what="a simulated device cannot be made from its description",
-            found=f"{path}: {type(error).__name__}: {error}",
-            expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
+            f"a simulated device cannot be made from its description: {path}: {type(error).__name__}: "
+            f"{error}; expected a JSON object with key, collectives, device_name and other fields of "
+            "SimVendor",
             do=f"correct the file; an example is in {DOCUMENTATION}/simulated-devices.md",
         ) from error
 

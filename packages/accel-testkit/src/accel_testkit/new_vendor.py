@@ -124,9 +124,7 @@ def _template_engine() -> Any:
         return importlib.import_module("copier")
     except ImportError as error:
         raise NoTemplateEngine(
-            what="a vendor package cannot be made",
-            found=f"{type(error).__name__}: {error}",
-            expected="copier 9, which fills in the template",
+            f"a vendor package cannot be made: {type(error).__name__}: {error}",
             do="pip install 'copier>=9.3,<10'",
         ) from error
 
@@ -137,9 +135,7 @@ def _check(answers: Mapping[str, str]) -> None:
         if re.fullmatch(pattern, value) and not keyword.iskeyword(value):
             continue
         raise InvalidAnswer(
-            what=f"a vendor package cannot be made with this {name}",
-            found=repr(value),
-            expected=words,
+            f"a vendor package cannot be made with this {name}: {value!r}; expected {words}",
             do=f"choose another {name}; {page('writing-a-vendor')} says what it is for",
         )
 
@@ -150,9 +146,7 @@ def _refuse_taken(key: str) -> None:
     owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
     if key in owners:
         raise InvalidAnswer(
-            what="a new vendor cannot have this key",
-            found=f"{key!r} is {owners[key]}",
-            expected="a key that nobody else has: two packages with one key are an error where both are installed",
+            f"a new vendor cannot have this key: {key!r} is {owners[key]}",
             do="choose another key, or work on that package",
         )
 
@@ -166,9 +160,8 @@ def _ask_torch(key: str, claims: bool) -> None:
         built_in = False
     if built_in is claims:
         raise InvalidAnswer(
-            what=f"a device type {key!r} does not go with " + ("" if claims else "--no-") + "privateuse1",
-            found=f"torch {torch.__version__} has " + ("such a type" if built_in else "no such type"),
-            expected="a type of torch's own, or a new name under which the runtime claims PrivateUse1",
+            f"a device type {key!r} does not go with {'' if claims else '--no-'}privateuse1: torch "
+            f"{torch.__version__} has {'such a type' if built_in else 'no such type'}",
             do="add --no-privateuse1, or choose another key" if claims else "leave out --no-privateuse1",
         )
 
@@ -176,9 +169,7 @@ def _ask_torch(key: str, claims: bool) -> None:
 def _target(folder: Path) -> Path:
     if folder.exists():
         raise InvalidAnswer(
-            what="a vendor package cannot be made here",
-            found=f"{folder} is there already",
-            expected="a folder that does not exist yet",
+            f"a vendor package cannot be made here: {folder} is there already",
             do="choose another place with --out, or remove it",
         )
     return folder

@@ -99,7 +99,7 @@ def test_what_is_no_report_is_an_error_of_four_parts(name: str, tmp_path: Path) 
     ("path", "why"), [("/dev/zero", "no file"), ("/no/report.json", "it does not exist")]
 )
 def test_what_is_no_file_is_not_read_as_a_report(path: str, why: str) -> None:
-    with pytest.raises(InvalidReport, match=f"(?s)ACC-709.*{why}"):
+    with pytest.raises(InvalidReport, match=f"{why}.*ACC-709"):
         read(Path(path))
 
 

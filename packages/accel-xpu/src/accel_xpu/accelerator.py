@@ -101,8 +101,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
             current_env[hardware.VISIBLE] = ",".join(ids)
         elif hardware.VISIBLE in current_env or ids != [str(index) for index in range(len(ids))]:
             raise InvalidEnvironment(
-                what=f"{hardware.VISIBLE} cannot be set for a rank",
-                found=f"devices {', '.join(ids)}, and {selector}={current_env[selector]}",
-                expected=f"one of the two variables, or the first devices that {selector} leaves",
+                f"{hardware.VISIBLE} cannot be set for a rank: devices {', '.join(ids)}, and "
+                f"{selector}={current_env[selector]}",
                 do=f"unset {selector}, and name the devices in {hardware.VISIBLE}",
             )

@@ -38,9 +38,8 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"{MODULE} {version} is installed, deepspeed is not")
     if missing := _missing(deepspeed):
         raise NotAnAccelerator(
-            what=f"{MODULE} {version} cannot be used with deepspeed {distribution_version('deepspeed')}",
-            found=f"its {_CLASS} lacks {len(missing)} methods: {', '.join(missing)}",
-            expected="every abstract method of the accelerator interface",
+            f"{MODULE} {version} cannot be used with deepspeed {distribution_version('deepspeed')}: its "
+            f"{_CLASS} lacks {len(missing)} methods: {', '.join(missing)}",
             do=f"pip uninstall {MODULE}: accel-xpu serves XPU without it",
         )
     below = ipex.evidence()

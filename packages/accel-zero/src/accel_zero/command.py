@@ -53,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
         if status:  # the script's own error is on stderr
             return status
         raise NothingProfiled(
-            what=f"there is nothing to show of {args.script}",
-            found=f"{len(profile.iterations)} optimizer steps of a DeepSpeed engine",
-            expected=f"more than {args.skip}, the first ones that --skip leaves out",
+            f"there is nothing to show of {args.script}: {len(profile.iterations)} optimizer steps of a "
+            "DeepSpeed engine",
             do="let the script train longer, or use --skip 0; it has to train with deepspeed.initialize",
         )
     parts = {name: 1e3 * seconds for name, seconds in profile.mean(max(args.skip, 0)).items()}

@@ -35,11 +35,12 @@ def load_zero_checkpoint(stock: Stock, engine: Any, *args: Any, **kwargs: Any) -
     outside = sum(group is None for group in groups)
     if outside and not engine.load_universal_checkpoint():
         raise UnloadableCheckpoint(
-            what="DeepSpeed cannot load a checkpoint into parameters that are on NVMe",
-            found=f"{outside} of {len(groups)} groups of parameters on NVMe, the optimizer in memory",
-            expected="parameters in memory",
-            do="give offload_param a max_in_cpu of at least the rank's number of parameters, or the device cpu: "
-            "the files of a checkpoint are the same",
+            f"DeepSpeed cannot load a checkpoint into parameters that are on NVMe: {outside} of "
+            f"{len(groups)} groups of parameters on NVMe, the optimizer in memory",
+            do=(
+                "give offload_param a max_in_cpu of at least the rank's number of parameters, or the device cpu: "
+                "the files of a checkpoint are the same"
+            ),
         )
     return stock(engine, *args, **kwargs)
 
@@ -83,9 +84,8 @@ def _refuse_nan(engine: Any) -> None:
     else:
         return
     raise InvalidZenFlow(
-        what="ZenFlow cannot train in fp16 with these options",
-        found=found,
-        expected='bf16, or fp16 with a "loss_scale" above 0 and an "eps" of 1e-7 or more',
+        f"ZenFlow cannot train in fp16 with these options: {found}; expected bf16, or fp16 with a "
+        '"loss_scale" above 0 and an "eps" of 1e-7 or more',
         do='replace the fp16 section of the configuration by "bf16": {"enabled": true}',
     )
 

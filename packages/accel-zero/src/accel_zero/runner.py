@@ -98,9 +98,9 @@ class _Mask:
 
     def _refused(self, found: str, expected: str) -> InvalidEnvironment:
         return InvalidEnvironment(
-            what=f"ranks cannot be started on devices outside of {self.name}",
-            found=f"{found}, with {self.name}={','.join(self._items) or os.environ.get(self.name)}",
-            expected=expected,
+            f"ranks cannot be started on devices outside of {self.name}: {found}, with "
+            f"{self.name}={','.join(self._items) or os.environ.get(self.name)}; "
+            f"expected {expected}",
             do=f"name some of these devices, or unset {self.name} if this job may use others",
         )
 
@@ -114,8 +114,7 @@ def _refuse_choice(found: Slots) -> None:
     for host, slots in found.items():
         if list(slots) != list(range(len(slots))):
             raise InvalidEnvironment(
-                what=f"the devices of ranks cannot be chosen on {host}",
-                found=f"devices {', '.join(map(str, slots))}, and no variable that restricts a process to devices",
-                expected="the first devices of a host: rank i uses device i",
+                f"the devices of ranks cannot be chosen on {host}: devices {', '.join(map(str, slots))}, and "
+                "no variable that restricts a process to devices: rank i uses device i",
                 do="leave out --include and --exclude; --num_gpus is the number of ranks",
             )

@@ -93,18 +93,15 @@ class Origin:
                 from accel_core.install import pip_install  # not needed to run a command
 
                 return InvalidCommand(
-                    what=f"this sub-command of {self.package} needs {distribution}",
-                    found=f"{error} (from {self.target})",
-                    expected=f"what {package} requires: {requirement}",
+                    f"this sub-command of {self.package} needs {distribution}: {error} (from {self.target})",
                     do=pip_install(requirement),
                 )
         return None
 
     def _invalid(self, found: str) -> InvalidCommand:
         return InvalidCommand(
-            what=f"the sub-command of {self.package} cannot be used",
-            found=f"{found} (from {self.target})",
-            expected="an object with add_arguments(parser) and run(args) -> int",
+            f"the sub-command of {self.package} cannot be used: {found} (from {self.target}); expected an "
+            "object with add_arguments(parser) and run(args) -> int",
             do=f"upgrade or remove it: pip uninstall {self.package}",
         )
 
@@ -149,9 +146,8 @@ def missing(name: str) -> InvalidCommand | None:
 
     version = distribution_version(package)
     return InvalidCommand(
-        what=f"`accel {name}` needs {package}",
-        found=f"{package} {version} without it" if version else f"{package} is not installed",
-        expected=f"a package that adds {name!r} to `accel`",
+        f"`accel {name}` needs {package}: "
+        f"{f'{package} {version} without it' if version else f'{package} is not installed'}",
         do=pip_install(package, options="--upgrade" if version else ""),
     )
 

@@ -66,9 +66,7 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
         raise
     except OSError as error:
         raise CacheUnusable(
-            what=f"{source.name} cannot be kept",
-            found=f"{home}: {error.strerror or error}",
-            expected="a cache folder with a few free megabytes",
+            f"{source.name} cannot be kept: {home}: {error.strerror or error}",
             do="free some space there, or set ACCEL_CACHE_DIR",
         ) from error
 
@@ -156,9 +154,7 @@ def _build(source: Source, home: Path, stem: str, compile_library: Compile, lock
         compile_library(source, built)
         if not built.stat().st_size:
             raise BuildFailed(
-                what=f"{source.name} cannot be built",
-                found="an empty file, without an error from the compiler",
-                expected="a shared library",
+                f"{source.name} cannot be built: an empty file, without an error from the compiler",
                 do="look for a full disk, or try another compiler (CXX=…)",
             )
         built.chmod(0o755)  # the compiler obeys the umask, which may leave it open to others

@@ -83,9 +83,7 @@ def find() -> list[str]:
         words = shlex.split(chosen)
     except ValueError as error:
         raise BuildFailed(
-            what="no C++ compiler can be called",
-            found=f"CXX={chosen}: {error}",
-            expected="a command as the shell reads it",
+            f"no C++ compiler can be called: CXX={chosen}: {error}; expected a command as the shell reads it",
             do="correct CXX, or leave it unset",
         ) from error
     for name, *options in [words] if words else [["c++"], ["g++"], ["clang++"]]:
@@ -112,19 +110,17 @@ def compile_library(source: Source, target: Path) -> None:
     command = find()
     if not command:
         raise BuildFailed(
-            what=f"{source.name} cannot be built",
-            found="no C++ compiler on PATH" + (f" (CXX={os.environ['CXX']})" if "CXX" in os.environ else ""),
-            expected="g++ or clang++ with C++17",
-            do="install one (Debian: apt install g++), or a wheel that carries the library",
+            f"{source.name} cannot be built: no C++ compiler on PATH"
+            + (f" (CXX={os.environ['CXX']})" if "CXX" in os.environ else ""),
+            do="install g++ or clang++ with C++17 (Debian: apt install g++), or a wheel that carries the library",
         )
     result = _built(command, source, target, (_OPENMP,))
     # The errors of compilers without OpenMP differ: `unsupported option`, `cannot find -lomp`, `no omp.h`.
     if result.returncode and _built(command, source, target, ()).returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
-            what=f"{source.name} does not compile",
-            found="; ".join(errors[:3]) or result.stderr.strip()[-300:] or f"status {result.returncode}",
-            expected=f"a shared library from {len(source.units)} C++17 files",
+            f"{source.name} does not compile: "
+            f"{'; '.join(errors[:3]) or result.stderr.strip()[-300:] or f'status {result.returncode}'}",
             do=f"another compiler (CXX=…), or report it: {shlex.join(command)} on {sys.platform}",
         )
 

@@ -114,9 +114,8 @@ def unusable(found: str, *, remove: Path | None = None) -> CacheUnusable:
     """Return the error. remove: what to delete, as another user may have written it."""
     advice = f"delete {remove}, which another user may have changed" if remove else "correct that"
     return CacheUnusable(
-        what="the cache of built libraries cannot be used",
-        found=found,
-        expected="folders and files of this user or root that nobody else can write, up to the root folder",
+        f"the cache of built libraries cannot be used: {found}; expected folders and files of this "
+        "user or root that nobody else can write, up to the root folder",
         do=f"{advice}; or set {env.CACHE_DIR.name} to a folder of your own",
     )
 
@@ -259,17 +258,15 @@ def checked_torch_extension(name: str) -> Path:
         return path
     except CacheUnusable as error:
         raise CacheUnusable(
-            what=f"torch's extension {name} is not loaded",
-            found=error.found,
-            expected=error.expected,
-            do=f"delete {path} and take write permission on the folders above from others (chmod go-w), "
-            "or set TORCH_EXTENSIONS_DIR to a folder of your own",
+            f"torch's extension {name} is not loaded: {error.message.partition(': ')[2]}",
+            do=(
+                f"delete {path} and take write permission on the folders above from others (chmod go-w), "
+                "or set TORCH_EXTENSIONS_DIR to a folder of your own"
+            ),
         ) from None
     except OSError as error:
         raise CacheUnusable(
-            what=f"torch's extension {name} cannot be kept",
-            found=f"{error.filename or name}: {error.strerror or error}",
-            expected="a folder that can be written",
+            f"torch's extension {name} cannot be kept: {error.filename or name}: {error.strerror or error}",
             do="set TORCH_EXTENSIONS_DIR to a folder of your own",
         ) from error
 

@@ -123,9 +123,8 @@ class OpFunctions:
         if dtype in _TYPES and base in self.TYPED:
             return getattr(self, base)
         raise FunctionNotImplemented(
-            what=f"{self.OP} has no function {name}",
-            found="a call on an accelerator that implements only part of this op",
-            expected=f"one of {', '.join(self._names())}",
+            f"{self.OP} has no function {name}: a call on an accelerator that implements only part of "
+            f"this op; expected one of {', '.join(self._names())}",
             do="disable the feature that needs it, or let DeepSpeed use its own torch code for it",
         )
 
@@ -163,9 +162,8 @@ class NotImplementedBuilder(OpBuilder):
     def load(self, verbose: bool = True) -> Any:
         """Raise OpNotImplemented."""
         raise OpNotImplemented(
-            what=f"{self.op} cannot be loaded on {self.device}",
-            found=self.why,
-            expected=f"one of the ops there are: {', '.join(self.available) or 'none'}",
+            f"{self.op} cannot be loaded on {self.device}: {self.why}; expected one of the ops there are: "
+            f"{', '.join(self.available) or 'none'}",
             do=f"turn the feature that needs {self.op} off in the DeepSpeed config, or use another accelerator",
         )
 
@@ -204,9 +202,8 @@ class OpTable(Mapping[str, str]):
             builder: type[Any] = pkgutil.resolve_name(target)
         except (ImportError, AttributeError, ValueError) as error:
             raise InvalidOpTable(
-                what=f"the builder {class_name} of {device} cannot be imported",
-                found=f"{target}: {type(error).__name__}: {error}",
-                expected="an op builder class under that dotted name",
+                f"the builder {class_name} of {device} cannot be imported: {target}: {type(error).__name__}: "
+                f"{error}",
                 do=f"reinstall the vendor package that provides {self.package}",
             ) from error
         return builder

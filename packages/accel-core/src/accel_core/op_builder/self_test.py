@@ -175,8 +175,6 @@ def _expect_all(tensor: torch.Tensor, values: Sequence[float]) -> None:
 
 def _wrong(found: str, expected: str) -> OpFailed:
     return OpFailed(
-        what="the op computes something wrong",
-        found=found,
-        expected=expected,
+        f"the op computes something wrong: {found}; expected {expected}",
         do="report it to the package that serves the op, with the output of `accel doctor`",
     )

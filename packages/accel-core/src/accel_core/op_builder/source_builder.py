@@ -50,9 +50,7 @@ class SourceBuilder(OpBuilder):
         cls = self._upstream_class() if compatible else None
         if cls is None:
             raise UpstreamMissing(
-                what=f"{self.name} cannot be built",
-                found=reason,
-                expected="deepspeed with its packaged sources, a C++ compiler and ninja",
+                f"{self.name} cannot be built: {reason}",
                 do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
         builder = cls()

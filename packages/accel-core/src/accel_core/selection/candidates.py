@@ -207,16 +207,14 @@ def _load(point: importlib.metadata.EntryPoint) -> Vendor:
         if written_for := _older_interface(error):
             raise _mismatch(point, written_for) from error
         raise InvalidVendor(
-            what=f"the vendor entry point {point.name!r} of {package} cannot be imported",
-            found=f"{type(error).__name__}: {error} (from {point.value})",
-            expected="an import without side effects that gives an accel_core.Vendor",
+            f"the vendor entry point {point.name!r} of {package} cannot be imported: "
+            f"{type(error).__name__}: {error} (from {point.value})",
             do=f"reinstall or remove it: pip uninstall {package}",
         ) from error
     if not isinstance(vendor, Vendor):
         raise InvalidVendor(
-            what=f"the vendor entry point {point.name!r} of {package} is not a vendor",
-            found=f"{point.value} is a {type(vendor).__name__}",
-            expected="an instance of accel_core.Vendor",
+            f"the vendor entry point {point.name!r} of {package} is not a vendor: {point.value} is a "
+            f"{type(vendor).__name__}",
             do=f'point the entry at the record, as in `{point.name} = "package.vendor:VENDOR"`',
         )
     return replace(vendor, distribution=vendor.distribution or package, version=version or vendor.version)
@@ -241,11 +239,8 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     ]
     accepted = " or ".join(map(str, SUPPORTED_INTERFACES))
     return InterfaceMismatch(
-        what=f"{package} was built for another version of the accelerator interface",
-        # Names both versions, because the line of a candidate has no "expected".
-        found=f"{package} {version} is written for {written_for}; accel-core {__version__} has interface {accepted}"
-        + (f", and the package asks for {needs[0]}" if needs else ""),
-        expected=f"interface {accepted}, that of the installed accel-core",
+        f"{package} {version} is written for {written_for}; accel-core {__version__} has interface {accepted}"
+        + (f", and the package requires {needs[0]}" if needs else ""),
         do=pip_install("accel-core", package, options="--upgrade"),
     )
 
@@ -254,13 +249,11 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Candidate]) -> Disco
     claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
     for vendor in vendors:
         claims[vendor.key, vendor.variant].append(vendor)
-    for (key, _), claimants in claims.items():
+    for claimants in claims.values():
         if len(claimants) > 1:
             names = " and ".join(sorted(vendor.distribution for vendor in claimants))
             error = DuplicateVendor(
-                what=f"more than one package provides the accelerator {claimants[0].label!r}",
-                found=names,
-                expected=f"one package for the key {key!r}",
+                f"more than one package provides the accelerator {claimants[0].label!r}: {names}",
                 do=f"pip uninstall one of {names}",
             )
             broken.append(_unusable(claimants, error))
@@ -326,7 +319,7 @@ def _requires(key: str) -> str:
 
 
 def _line(error: AccelError) -> str:
-    return f"[{error.code}] {error.what}: {error.found}; {error.do}"
+    return f"[{error.code}] {error.message}; {error.do}"
 
 
 #: Seconds after which a slow runtime is logged.

@@ -65,9 +65,8 @@ def refuse_missing_methods(cls: Any, name: str) -> None:
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if inspect.isclass(cls) and missing:
         raise NotAnAccelerator(
-            what=f"{name} cannot be instantiated",
-            found=f"{len(missing)} {'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
-            expected="every abstract method of the accelerator interface",
+            f"{name} cannot be instantiated: {len(missing)} "
+            f"{'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
             do="use a release of that package made for this accel-core and deepspeed",
         )
 
@@ -81,19 +80,15 @@ def validated(accelerator: Any) -> Any:
         key=str.swapcase,  # methods before tensor types
     )
     listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-    hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
+    wrong = (
+        f"lacks {len(missing)} methods ({listed})" if missing else "does not derive from DeepSpeedAccelerator"
+    )
     raise NotAnAccelerator(
-        what="set_accelerator() was given something that is not an accelerator",
-        found=f"{accelerator!r} of type {type(accelerator).__name__}"
-        + (
-            f", without {len(missing)} methods of an accelerator ({listed})"
-            if missing
-            else ", which does not derive from DeepSpeedAccelerator"
-        ),
-        expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
-        do="give an instance of a vendor package's class, such as `from accel_cpu import CPU_Accelerator`, then "
-        "CPU_Accelerator(), or of one derived from accel_core.TorchDeviceAccelerator; for a key: `with "
-        "accel_core.using('cpu')`, or DS_ACCELERATOR=cpu before the program starts",
+        f"{accelerator!r} of type {type(accelerator).__name__} is not an accelerator: it {wrong}",
+        do=f"pass an instance{', not the class: add ()' if inspect.isclass(accelerator) else ''} of a vendor package's "
+        "class, such as `from accel_cpu import CPU_Accelerator`, then CPU_Accelerator(), or of one derived from "
+        "accel_core.TorchDeviceAccelerator; for a key: `with accel_core.using('cpu')`, or DS_ACCELERATOR=cpu before "
+        "the program starts",
     )
 
 
@@ -315,11 +310,9 @@ class CurrentAccelerator:
         error = selection.verdict.error
         if error is not None:
             raise NotAnAccelerator(
-                what=f"using({key!r}) gives no accelerator",
-                found=in_short(error).replace(f"{env.DS_ACCELERATOR.name}=", "") if key else "no key",
-                expected=error.expected.replace(f"{env.DS_ACCELERATOR.name} must be ", ""),
-                do="give an installed vendor's key, or an accelerator object; "
-                f"`accel doctor` shows why {key!r} cannot be used",
+                in_short(error).replace(env.DS_ACCELERATOR.name, "using()"),
+                do=f"pass an installed vendor's key, or an accelerator object; `accel doctor` shows why {key!r} cannot "
+                "be used",
             ) from error
         self._log(
             warning.replace(f"{env.DS_ACCELERATOR.name}={key}", f"using({key!r})")
@@ -428,9 +421,8 @@ def _getter(select_once: Callable[[], Any]) -> tuple[Callable[[], Any], Callable
 
 def _reentered() -> AccelError:
     return NoAccelerator(
-        what="get_accelerator() was called while the accelerator was being selected",
-        found="a vendor's import calls get_accelerator(), perhaps by importing deepspeed",
-        expected="vendor modules that do not call get_accelerator() while they are imported",
+        "get_accelerator() was called while the accelerator was being selected: a vendor's import "
+        "calls get_accelerator(), perhaps by importing deepspeed",
         do="call get_accelerator() in the vendor's functions, not while its modules are imported",
     )
 

@@ -49,9 +49,7 @@ def unknown(key: str, candidates: Iterable[Candidate], upstream: AbstractSet[str
     # Keys are short: with a lower cutoff `gpu` would be near to one that differs in a letter.
     near = difflib.get_close_matches(key, valid, 2, 0.8)
     return UnknownAccelerator(
-        what="DS_ACCELERATOR is set but empty" if not key else f"DS_ACCELERATOR={key} is not an accelerator",
-        found=f"DS_ACCELERATOR={key!r}",
-        expected=f"DS_ACCELERATOR must be one of {valid}",
+        f"DS_ACCELERATOR must be one of {valid}, found {key!r}",
         do="unset DS_ACCELERATOR to select by the devices that are present, or set it to "
         + (" or ".join(near) if near else "one of these"),
     )
@@ -68,7 +66,7 @@ def unavailable(key: str, candidates: Sequence[Candidate], upstream: AbstractSet
     if advice:
         do = f"{advice}; {_SEE}"
     elif broken:
-        do = "repair it (the cause is above; `accel doctor` shows it whole)"
+        do = "repair it (the cause is below; `accel doctor` shows it whole)"
     elif here:
         do = _install_runtimes(here) or f"install {requires.partition(' requires ')[2] or 'its runtime'}"
     else:
@@ -82,10 +80,9 @@ def unavailable(key: str, candidates: Sequence[Candidate], upstream: AbstractSet
     # Nobody needs a runtime for a device that is not in the machine.
     no_device = not broken and all(candidate.hardware is False for candidate in candidates)
     return cls(
-        what=f"DS_ACCELERATOR={key} cannot be served: {requires}",
-        found=_listed(candidates),
-        expected=f"an installed package that serves {key!r}, and its runtime, in working order",
-        do=f"{instead}\nor, where there is such a device: {do}" if no_device else f"{do}\nor {instead}",
+        f"DS_ACCELERATOR={key} cannot be used: {requires}",
+        do=f"{instead}, or, where there is such a device: {do}" if no_device else f"{do}, or {instead}",
+        details=_listed(candidates),
     )
 
 
@@ -94,7 +91,7 @@ def _install_runtimes(candidates: Iterable[Candidate]) -> str:
     stated = {candidate.label: candidate.advice for candidate in candidates if candidate.advice}
     if len(stated) == 1:
         return next(iter(stated.values()))
-    return "\nor ".join(f"for {label}: {advice}" for label, advice in stated.items())
+    return ", or ".join(f"for {label}: {advice}" for label, advice in stated.items())
 
 
 def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError:
@@ -106,9 +103,7 @@ def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError
     do = pip_install(packages[0] if packages else "deepspeed")
     cls = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
     return cls(
-        what=f"{winner.key} is here and nothing installed can drive it",
-        found=f"{winner.reason}; {own}",
-        expected=f"a vendor package for {winner.key!r}, or a DeepSpeed that has its own backend for it",
+        f"found a device for {winner.key!r}, but no package supports it: {winner.reason}; {own}",
         do=f"{do}, or name another accelerator with DS_ACCELERATOR",
     )
 
@@ -118,13 +113,9 @@ def torch_fails(error: BaseException) -> AccelError:
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
-    found = f"{type(error).__name__}: {in_short(error)}"
-    if root is not error:
-        found += f"\ncaused by {type(root).__name__}: {in_short(root)}"
+    cause = f", caused by {type(root).__name__}: {in_short(root)}" if root is not error else ""
     return TorchUnavailable(
-        what="torch cannot be imported, so no accelerator can be chosen",
-        found=found,
-        expected="an `import torch` that works in this environment",
+        f"`import torch` raises {type(error).__name__}: {in_short(error)}{cause}",
         do="run `accel doctor`, which names the package at fault; export TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps "
         "torch from importing vendors' runtimes",
     )
@@ -133,10 +124,9 @@ def torch_fails(error: BaseException) -> AccelError:
 def nothing_at_all(candidates: Iterable[Candidate]) -> AccelError:
     """Error: no accelerator is present, not even the CPU."""
     return NoAccelerator(
-        what="no accelerator can be chosen",
-        found=_listed(candidates) or "no vendor package installed",
-        expected="at least one accelerator that is present",
+        "no accelerator can be chosen, not even the CPU",
         do=f"{pip_install('accel-cpu')}, and take `cpu` out of ACCEL_SKIP",
+        details=_listed(candidates) or "no vendor package is installed",
     )
 
 
@@ -144,9 +134,7 @@ def ambiguous(tied: Sequence[Candidate]) -> AccelError:
     """Error: two present accelerators have equal priority."""
     names = " and ".join(f"{candidate.label} ({candidate.package or 'deepspeed'})" for candidate in tied)
     return AmbiguousAccelerator(
-        what="two accelerators have the same right to be chosen",
-        found=f"{names}, both present, both with priority {tied[0].priority}",
-        expected="one present accelerator of the highest priority",
+        f"{names} are present and have priority {tied[0].priority}",
         do=f"choose one: DS_ACCELERATOR={tied[0].key} (or {', '.join(candidate.key for candidate in tied[1:])})",
     )
 
@@ -156,11 +144,9 @@ def strict(candidates: Iterable[Candidate], winner: Candidate, fallback: bool) -
     reported = _reportable(candidates)
     broken = [candidate for candidate in reported if candidate.state is State.BROKEN]
     return StrictSelection(
-        what="ACCEL_STRICT=1 refuses "
-        + ("a fall-back to CPU" if fallback else f"{winner.label} beside broken ones"),
-        found=_listed(reported if fallback else broken) or "no accelerator but the CPU",
-        expected="a present accelerator and no broken one",
+        f"ACCEL_STRICT=1, but {'only the CPU is present' if fallback else 'an accelerator is broken'}",
         do=f"set DS_ACCELERATOR={winner.key} if that is what you want, or repair the others; {_SEE}",
+        details=_listed(reported if fallback else broken),
     )
 
 
@@ -198,11 +184,10 @@ def device_lost(lost: Sequence[Candidate]) -> AccelError:
     keys = list(dict.fromkeys(candidate.key for candidate in lost))
     repairs = "".join(dict.fromkeys(map(_repair, lost)))
     return AcceleratorBroken(
-        what=f"{' and '.join(keys)} cannot be used, and the device is in this machine",
-        found=_listed(lost),
-        expected="a package and a runtime that work with the device; the CPU is not chosen in its place",
-        do=f"{repairs}repair what is named above (`accel doctor` shows it whole)\n"
-        f"or, to run without the device, set DS_ACCELERATOR=cpu, or ACCEL_SKIP={','.join(keys)} to choose another",
+        f"{' and '.join(keys)} cannot be used, and the device is in this machine",
+        do=f"{repairs}repair what is named below (`accel doctor` shows it whole), or, to run without the device, set "
+        f"DS_ACCELERATOR=cpu, or ACCEL_SKIP={','.join(keys)} to choose another",
+        details=_listed(lost),
     )
 
 

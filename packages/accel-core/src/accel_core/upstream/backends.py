@@ -118,11 +118,12 @@ class StockDeepSpeed:
         ]
         if len(classes) != 1:
             raise UpstreamMissing(
-                what=f"DeepSpeed's own backend for {key!r} cannot be used",
-                found=f"{len(classes)} accelerator classes in {module.__name__}",
-                expected="one class whose name ends with _Accelerator",
-                do="install the vendor package for this device, or a supported DeepSpeed: "
-                f"{DOCUMENTATION}/upstream.md",
+                f"DeepSpeed's own backend for {key!r} cannot be used: {len(classes)} accelerator classes in "
+                f"{module.__name__}; expected one class whose name ends with _Accelerator",
+                do=(
+                    "install the vendor package for this device, or a supported DeepSpeed: "
+                    f"{DOCUMENTATION}/upstream.md"
+                ),
             )
         accelerator = classes[0]()
         _refuse_without_builders(accelerator, key)
@@ -149,9 +150,8 @@ def _refuse_without_builders(accelerator: Any, key: str) -> None:
     except Exception as error:
         variable = f"export {error.args[0]}, as" if isinstance(error, KeyError) else "do what"
         raise UpstreamMissing(
-            what=f"DeepSpeed's own backend for {key!r} cannot make its op builders",
-            found=f"{type(error).__name__}: {error}",
-            expected="op builders that can be made, as DeepSpeed's import or its first step does",
+            f"DeepSpeed's own backend for {key!r} cannot make its op builders: {type(error).__name__}: "
+            f"{error}",
             do=f"{variable} the vendor's set-up script does, or install the vendor package for this device",
         ) from error
 

@@ -92,7 +92,7 @@ def without_cpu(stock: Callable[[], Any], deepspeed: DeepSpeed) -> Callable[[], 
             lost = ", ".join(vendor.key for vendor in vendors if is_here(vendor))
             if lost:
                 error = _unsupported_release(*_missing())
-                error.do += f"\nor, to run without {lost}, which is in this machine, set DS_ACCELERATOR=cpu"
+                error.do += f", or, to run without {lost}, which is in this machine, set DS_ACCELERATOR=cpu"
                 raise error
         return accelerator
 
@@ -109,11 +109,12 @@ def _missing() -> tuple[str, list[str]]:
 
 def _unsupported_release(version: str, missing: list[str]) -> UnsupportedUpstream:
     return UnsupportedUpstream(
-        what=f"deepspeed {version} asks accelerators for methods that this accel-core does not have",
-        found=f"{', '.join(missing)}; deepspeed {version}, accel-core {__version__}",
-        expected=f"deepspeed{SUPPORTED}",
-        do=f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{SUPPORTED}'; "
-        "DeepSpeed's own detection serves until then",
+        f"deepspeed {version} asks accelerators for methods that this accel-core does not have: "
+        f"{', '.join(missing)}; deepspeed {version}, accel-core {__version__}",
+        do=(
+            f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{SUPPORTED}'; "
+            "DeepSpeed's own detection serves until then"
+        ),
     )
 
 

@@ -80,9 +80,8 @@ def _has_no_device(accel: Any) -> bool:
 def _no_device(accel: Any, error: Exception) -> NoDeviceForCollectives:
     name = accel._name
     return NoDeviceForCollectives(
-        what=f"torch.distributed cannot be initialized for the accelerator {name!r}",
-        found=f"no {name} device in this process; {type(error).__name__}: {in_short(error)}",
-        expected=f"a device for the collectives of {accel.communication_backend_name()!r}",
+        f"torch.distributed cannot be initialized for the accelerator {name!r}: no {name} device in "
+        f"this process; {type(error).__name__}: {in_short(error)}",
         do="run on a machine with the device (`accel doctor` says what it finds here), or set DS_ACCELERATOR=cpu",
     )
 
@@ -99,11 +98,13 @@ def _no_backend(accel: Any, asked: str, error: Exception) -> NoBackendForCollect
     builder = accel.create_op_builder(f"{asked.upper()}CommBuilder")
     reason = "" if isinstance(builder, NotImplementedBuilder) else getattr(builder, "reason", "")
     return NoBackendForCollectives(
-        what=f"torch.distributed cannot use the backend {asked!r}",
-        found=f"{reason or f'no such backend for {accel._name}'} ({type(error).__name__}: {in_short(error)})",
-        expected=f"a backend of {accel._name} that is installed, as {own!r}",
-        do=f"leave dist_backend out, which gives {own!r}"
-        + (", or install what is named above" if reason else ""),
+        f"torch.distributed cannot use the backend {asked!r}: "
+        f"{reason or f'no such backend for {accel._name}'} ({type(error).__name__}: {in_short(error)}); "
+        f"expected a backend of {accel._name} that is installed, as {own!r}",
+        do=(
+            f"leave dist_backend out, which gives {own!r}"
+            + (", or install what is named above" if reason else "")
+        ),
     )
 
 
@@ -121,11 +122,12 @@ def _refuse_group_without(accel: Any) -> None:
     backend = dist.get_backend()
     (device, *_) = dist.Backend.backend_capability.get(backend, [types[0].type])
     raise NoBackendForCollectives(
-        what=f"collectives of {accel._name} tensors are not possible in this process",
-        found=f"torch.distributed was initialized for {device} alone, with {backend!r}",
-        expected=f"a process group that has a backend for {accel._name}, too",
-        do=f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
-        "DeepSpeed's own call; or use the CPU in a process of its own",
+        f"collectives of {accel._name} tensors are not possible in this process: torch.distributed "
+        f"was initialized for {device} alone, with {backend!r}",
+        do=(
+            f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
+            "DeepSpeed's own call; or use the CPU in a process of its own"
+        ),
     )
 
 

@@ -98,10 +98,8 @@ def _unknown(ranks: Ranks, missing: list[str], environ: Mapping[str, str]) -> Ra
     if "MASTER_ADDR" in missing and "SLURM_JOB_NODELIST" in environ:
         do += ', as MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     return RankUnknown(
-        what=f"cannot derive {', '.join(missing)} from the variables of the launcher",
-        found=ranks.conflict
-        or ", ".join(f"{name}={environ[name]}" for name in sorted(VARIABLES & environ.keys())),
-        expected=f"{', '.join(REQUIRED[:-1])}, or variables from which they follow",
+        f"cannot derive {', '.join(missing)} from the variables of the launcher: "
+        f"{ranks.conflict or ', '.join(f'{name}={environ[name]}' for name in sorted(VARIABLES & environ.keys()))}",
         do=f"{do}; or install mpi4py, if MPI started the ranks",
     )
 

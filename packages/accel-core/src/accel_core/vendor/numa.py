@@ -45,9 +45,8 @@ def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
         else:
             return frozenset(cpus)
     raise InvalidCpuList(
-        what=f"cannot read the CPUs in {source}",
-        found=repr(text if len(text) <= 80 else text[:80] + "…"),
-        expected=f"numbers below {_MOST_CPUS} and ranges, each CPU once, such as 0-3,8,10-11",
+        f"cannot read the CPUs in {source}: {text if len(text) <= 80 else text[:80] + '…'!r}; "
+        f"expected numbers below {_MOST_CPUS} and ranges, each CPU once, such as 0-3,8,10-11",
         do="report the file with your kernel's version; ACCEL_SYSROOT=/nonexistent ignores it",
     )
 

@@ -40,9 +40,8 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
     failures = exchange.all_gather(failure)
     if any(failures):
         raise OneCCLFailed(
-            what="the backend ccl cannot be used",
-            found="; ".join(f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text),
-            expected="oneCCL on every rank",
+            "the backend ccl cannot be used: "
+            f"{'; '.join((f'rank {peer}: {shown(text)}' for peer, text in enumerate(failures) if text))}",
             do="pip install 'oneccl>=2022.1' in the environment of every rank, or use the backend gloo or shm",
         )
     try:
@@ -51,9 +50,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
             raise ValueError(f"{len(identifier)} bytes")
     except ValueError as error:
         raise OneCCLFailed(
-            what="the backend ccl cannot be used",
-            found=f"an identifier of rank 0 that is none: {shown(str(error))}",
-            expected=f"{library.UNIQUE_ID_BYTES} bytes",
+            f"the backend ccl cannot be used: an identifier of rank 0 that is none: {shown(str(error))}",
             do="use one release of accel-cpu on all ranks, and find out who else reaches the store's port",
         ) from error
     return library.UniqueId.from_buffer_copy(identifier)
@@ -135,9 +132,7 @@ class Communicator:
     def _call(self, name: str, size: int, *arguments: int) -> None:
         if not self._handle:
             raise OneCCLFailed(
-                what=f"{name} cannot be called",
-                found="a process group that was shut down",
-                expected="the process group as init_process_group made it",
+                f"{name} cannot be called: a process group that was shut down",
                 do="call init_process_group again",
             )
         if size > 0:

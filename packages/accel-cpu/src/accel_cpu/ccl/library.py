@@ -45,9 +45,7 @@ def folder() -> Path | None:
 def missing() -> OneCCLFailed:
     """Return the error of a machine without oneCCL."""
     return OneCCLFailed(
-        what="oneCCL cannot be loaded",
-        found=f"no distribution oneccl, and no {_LIBRARY} in $CCL_ROOT/lib",
-        expected="oneCCL 2022 or later",
+        f"oneCCL cannot be loaded: no distribution oneccl, and no {_LIBRARY} in $CCL_ROOT/lib",
         do="pip install 'oneccl>=2022.1', or use the backend shm, which ranks of one host have without it",
     )
 
@@ -66,9 +64,7 @@ def load() -> Any:
         ctypes.CDLL(str(home / "libccl.so.1"))
     except OSError as error:
         raise OneCCLFailed(
-            what="oneCCL cannot be loaded",
-            found=str(error),
-            expected=f"oneCCL and the libraries it needs in {home}",
+            f"oneCCL cannot be loaded: {error}",
             do="pip install --force-reinstall 'oneccl>=2022.1', or use the backend gloo or shm",
         ) from error
     _declare(library)
@@ -84,9 +80,7 @@ def check(library: Any, result: int, what: str) -> None:
         return
     texts = (library.onecclGetErrorString(result), library.onecclGetLastError(None))
     raise OneCCLFailed(
-        what=what,
-        found=": ".join(text.decode(errors="replace") for text in texts if text),
-        expected="onecclSuccess",
+        f"{what}: {': '.join(text.decode(errors='replace') for text in texts if text)}",
         do="set CCL_LOG_LEVEL=info for oneCCL's own account, or use the backend gloo or shm",
     )
 

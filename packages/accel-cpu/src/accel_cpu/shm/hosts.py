@@ -139,10 +139,9 @@ class Hosts(SharedMemory):
         for sender, receiver in (sent != expected.t()).nonzero().tolist():
             self.break_off(library.MISMATCH)
             self._failure = CollectiveMismatch(
-                what=f"rank {sender} and rank {receiver} called different collectives",
-                found=f"rank {sender} sends {sent[sender, receiver]} bytes to rank {receiver}, "
-                f"which expects {expected[receiver, sender]}",
-                expected="parts of the size that their receiver expects",
+                f"rank {sender} and rank {receiver} called different collectives: rank {sender} sends "
+                f"{sent[sender, receiver]} bytes to rank {receiver}, which expects "
+                f"{expected[receiver, sender]}",
                 do="print the split sizes on each rank ahead of the call",
             )
             raise self._failure
@@ -183,9 +182,8 @@ class Hosts(SharedMemory):
                 rank = self._hosts[index][0]
                 self.break_off(library.HOST_DIFFERS, rank)
                 raise CollectiveMismatch(
-                    what=f"rank {rank} and rank {self._rank}, on two hosts, called different collectives",
-                    found=f"rank {self._rank}: {what}, {size} bytes; rank {rank}: something else, {int(call[2])} bytes",
-                    expected="the same collective, with tensors of one shape and type, on all ranks",
+                    f"rank {rank} and rank {self._rank}, on two hosts, called different collectives: rank "
+                    f"{self._rank}: {what}, {size} bytes; rank {rank}: something else, {int(call[2])} bytes",
                     do="print the shape and dtype on each rank ahead of the call",
                 )
         work(self._leaders)
@@ -206,7 +204,7 @@ class Hosts(SharedMemory):
         lost = 0  # if the store is gone, too
         cause = ""
         try:
-            found = error.found if isinstance(error, AccelError) else type(error).__name__
+            found = error.message if isinstance(error, AccelError) else type(error).__name__
             self._store.set(f"ended/{self._host}", shown(found) if own else "")
             if not own:
                 lost, cause = self._lost()
@@ -218,9 +216,8 @@ class Hosts(SharedMemory):
         rank = self._hosts[lost][0]
         self.break_off(library.HOST_LOST, rank)
         self._failure = CollectiveFailed(
-            what=f"a collective of this process group failed on rank {self._rank}: {what}",
-            found=f"the host of rank {rank} was lost{cause}",
-            expected="all hosts of the group, and all their ranks, alive",
+            f"a collective of this process group failed on rank {self._rank}: {what}: the host of rank "
+            f"{rank} was lost{cause}",
             do=f"look at the last output of rank {rank}; the process group cannot be used any more",
         )
         return self._failure

@@ -205,16 +205,13 @@ class SharedMemory:
                 found = f"{rank} sends {theirs[4]} bytes to {receiver}, which expects {theirs[5]}"
                 rank = receiver if rank == f"rank {self._rank}" else rank
             return CollectiveMismatch(
-                what=f"{rank} and rank {self._rank} called different collectives",
-                found=found,
-                expected="the same collective, with tensors of one shape and type, on all ranks",
+                f"{rank} and rank {self._rank} called different collectives: {found}",
                 do="print the shape and dtype on each rank ahead of the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
             )
         if status == library.HOST_DIFFERS:
             return CollectiveMismatch(
-                what=f"the host of {rank} and that of rank {self._rank} called different collectives",
-                found=f"rank {self._rank}: {mine}",
-                expected="the same collective, with tensors of one shape and type, on all ranks",
+                f"the host of {rank} and that of rank {self._rank} called different collectives: rank "
+                f"{self._rank}: {mine}",
                 do=f"look at the errors of {rank} and of the first rank of this host, which have both calls",
             )
         found = {
@@ -227,9 +224,7 @@ class SharedMemory:
             library.HOST_LOST: f"the host of {rank} was lost",
         }.get(status, f"the request was refused: {mine}")
         return CollectiveFailed(
-            what=f"a collective of this process group failed on rank {self._rank}: {mine}",
-            found=found,
-            expected="all ranks of the group alive, and at the same call",
+            f"a collective of this process group failed on rank {self._rank}: {mine}: {found}",
             do=f"look at the last output of {rank}; the process group cannot be used any more",
         )
 
@@ -251,8 +246,5 @@ def shape_of(tensor: Tensor) -> int:
 
 def _shut_down() -> CollectiveFailed:
     return CollectiveFailed(
-        what="this process group cannot be used any more",
-        found="it was shut down",
-        expected="the process group as init_process_group made it",
-        do="call init_process_group again",
+        "this process group cannot be used any more: it was shut down", do="call init_process_group again"
     )

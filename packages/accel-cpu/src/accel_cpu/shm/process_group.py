@@ -100,9 +100,7 @@ class Sequencer:
         """
         if os.getpid() != self._process:
             raise CollectiveFailed(
-                what="this process group cannot be used here",
-                found="a process that was forked after the group was made",
-                expected="the process that has made the group",
+                "this process group cannot be used here: a process that was forked after the group was made",
                 do="start processes with torch.multiprocessing's spawn",
             )
         if not asynchronous and (self._last is None or self._last.done()):
@@ -152,9 +150,8 @@ class Sequencer:
                 return call()
             if not self._begins(group):
                 raise CollectiveFailed(
-                    what="a collective cannot begin within another one of its process group",
-                    found="a signal handler, or a finalizer, that ran while this rank was waiting for another",
-                    expected="collectives where the program calls them, in the same order on all ranks",
+                    "a collective cannot begin within another one of its process group: a signal handler, or a "
+                    "finalizer, that ran while this rank was waiting for another",
                     do="set a flag in the handler, and look at it between collectives",
                 )
             try:

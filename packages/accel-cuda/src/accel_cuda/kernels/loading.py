@@ -51,12 +51,12 @@ class CudaKernels:
                 self._driver.launch(self._kernel(device, name), blocks, threads, stream, pointers)
         except KernelsUnusable as error:
             raise KernelNotStarted(
-                what=f"{name} cannot be started on cuda:{device}",
-                found=str(error),
-                expected="a driver that starts a kernel which it has loaded",
-                do="an error of an earlier kernel shows here, too: run with CUDA_LAUNCH_BLOCKING=1. Without these "
-                "kernels: turn quantization (zero_quantized_weights, zero_quantized_gradients) off, and use torch's "
-                'optimizers (`"torch_adam": true`)',
+                f"{name} cannot be started on cuda:{device}: {error}",
+                do=(
+                    "an error of an earlier kernel shows here, too: run with CUDA_LAUNCH_BLOCKING=1. Without these "
+                    "kernels: turn quantization (zero_quantized_weights, zero_quantized_gradients) off, and use "
+                    'optimizers of torch (`"torch_adam": true`)'
+                ),
             ) from error
 
     def _kernel(self, device: int, name: str) -> Any:

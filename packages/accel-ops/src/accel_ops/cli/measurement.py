@@ -111,9 +111,7 @@ def _direct(fd: int) -> int:
 
 
 def _unsuitable(path: Path, found: str, expected: str, do: str) -> UnsuitableFolder:
-    return UnsuitableFolder(
-        what=f"file I/O cannot be measured in {path}", found=found, expected=expected, do=do
-    )
+    return UnsuitableFolder(f"file I/O cannot be measured in {path}: {found}; expected {expected}", do=do)
 
 
 _BLOCK = 1 << 20

@@ -35,18 +35,19 @@ def unsupported_reason(op: str, device: torch.device | str, *checks: Callable[[]
             reason = next(filter(None, (check() for check in checks)), "")
             runtime.synchronize()
     except (KernelsUnusable, KernelNotStarted) as error:
-        cause, reason = error, error.found if isinstance(error, KernelNotStarted) else str(error)
+        cause, reason = error, in_short(error)
     except Exception as error:
         # One short line: torch lists all its dispatch keys below.
         cause, reason = error, f"{op} raises {type(error).__name__}: {in_short(error)[:200]}"
     wrong = wrong_sum(device) if reason else ""
     if wrong:
         raise DeviceFailed(
-            what=f"{_failed.setdefault(str(device), op)} failed its self-check, and {device} no longer computes",
-            found=f"{reason}; then {wrong}",
-            expected="a device that still adds numbers, so that plain torch can replace the op",
-            do="end this process, whose results would be wrong. Without the op: an optimizer of torch "
-            '(`"torch_adam": true`), no quantization (zero_quantized_weights, zero_quantized_gradients)',
+            f"{_failed.setdefault(str(device), op)} failed its self-check, and {device} no longer "
+            f"computes: {reason}; then {wrong}",
+            do=(
+                "end this process, whose results would be wrong. Without the op: an optimizer of torch "
+                '(`"torch_adam": true`), no quantization (zero_quantized_weights, zero_quantized_gradients)'
+            ),
         ) from cause
     return reason
 

@@ -206,9 +206,8 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     missing = [name for name in PROTOTYPES if not hasattr(library, name)]
     if version != ABI_VERSION or missing:
         raise LibraryMismatch(
-            what=f"{library._name} cannot be used: its C interface is not that of this accel-ops",
-            found=f"ABI version {version}" + (f", without {', '.join(missing[:3])}" if missing else ""),
-            expected=f"ABI version {ABI_VERSION}",
+            f"{library._name} has the C interface {version}, and this accel-ops {ABI_VERSION}"
+            + (f"; it lacks {', '.join(missing[:3])}" if missing else ""),
             do="reinstall accel-ops, so that library and Python code are of one release",
         )
     for name, (result, arguments) in PROTOTYPES.items():

@@ -258,9 +258,7 @@ def deepspeed_memcpy(dest: torch.Tensor, src: torch.Tensor) -> int:
     """Copy all elements of `src`, in order, to `dest`, whatever their shapes; returns 0. Raises InvalidTensors."""
     if dest.numel() != src.numel():
         raise InvalidTensors(
-            what="one tensor cannot be copied to another",
-            found=f"{src.numel()} elements for {dest.numel()}",
-            expected="equal numbers of elements",
+            f"one tensor cannot be copied to another: {src.numel()} elements for {dest.numel()}",
             do="pass tensors of the same size",
         )
     with torch.no_grad():

@@ -376,9 +376,8 @@ def _is_file(path: Path) -> bool:
 
 def _removed(path: Path) -> TransferFailed:
     return TransferFailed(
-        what=f"the checkpoint in {path.parent} cannot be completed",
-        found=f"{path.name} was removed while it was being saved",
-        expected="one save to a folder at a time",
+        f"the checkpoint in {path.parent} cannot be completed: {path.name} was removed while it was "
+        "being saved",
         do="wait for the former save (async_save returns a future) before the next, or save to another folder",
         number=errno.ENOENT,
         name=str(path),
@@ -387,8 +386,7 @@ def _removed(path: Path) -> TransferFailed:
 
 def _invalid(name: str, found: str) -> InvalidFile:
     return InvalidFile(
-        what=f"{name} is not a file of a checkpoint",
-        found=found,
-        expected="a checkpoint of torch.distributed.checkpoint, complete",
+        f"{name} is not a file of a checkpoint: {found}; expected a checkpoint of "
+        "torch.distributed.checkpoint, complete",
         do="load another checkpoint; a copy that was interrupted has to be made again",
     )

@@ -387,8 +387,6 @@ def uses_library(wanted: str | None = None) -> bool:
 
 def _invalid(name: str, found: str, expected: str) -> InvalidEnvironment:
     return InvalidEnvironment(
-        what=f"the engine {name!r} of file I/O cannot be used",
-        found=found,
-        expected=expected,
+        f"the engine {name!r} of file I/O cannot be used: {found}; expected {expected}",
         do=f"unset {_VARIABLE}: the best engine that works is then chosen",
     )

@@ -172,18 +172,14 @@ def _entry(name: str, given: dict[str, Any], data: int) -> Entry:
 
 def _invalid(name: str, found: str) -> InvalidFile:
     return InvalidFile(
-        what=f"{name} is not a file of tensors",
-        found=found,
-        expected="the layout of safetensors, complete",
+        f"{name} is not a file of tensors: {found}",
         do="check where the file comes from; a copy that was interrupted has to be made again",
     )
 
 
 def _unsaved(found: str, expected: str) -> InvalidTensors:
     return InvalidTensors(
-        what="this dict cannot be saved in the layout of safetensors",
-        found=found,
-        expected=expected,
+        f"this dict cannot be saved in the layout of safetensors: {found}; expected {expected}",
         do="convert it, or save it with torch.save",
     )
 

@@ -92,9 +92,7 @@ def _shown(tensor: torch.Tensor) -> str:
 
 def _invalid(found: str, expected: str) -> InvalidTensors:
     return InvalidTensors(
-        what="a file cannot be read into, or written from, this object",
-        found=found,
-        expected=expected,
+        f"a file cannot be read into, or written from, this object: {found}; expected {expected}",
         do="pass a tensor that is allocated, dense, and on the host or a device",
     )
 
@@ -118,9 +116,8 @@ def failed(name: str, write: bool, size: int, offset: int, result: AioResult) ->
     if result.error == _END_OF_FILE and not write:
         reason = "the file ends"
     return TransferFailed(
-        what=f"{size} bytes at offset {offset} cannot be {verb} {preposition} {name}",
-        found=f"[Errno {result.error}] {reason} at offset {result.error_offset}, after {result.done} bytes",
-        expected=f"all {size} bytes to be {verb}",
+        f"{size} bytes at offset {offset} cannot be {verb} {preposition} {name}: [Errno {result.error}] "
+        f"{reason} at offset {result.error_offset}, after {result.done} bytes",
         do=_ADVICE.get(result.error, "see the description of the error's number in errno(3)"),
         number=result.error,
         name=name,
@@ -132,9 +129,8 @@ def failed(name: str, write: bool, size: int, offset: int, result: AioResult) ->
 def lost_by_fork(name: str, write: bool, size: int, offset: int) -> TransferFailed:
     """Return the error of a request that this process has inherited by fork()."""
     return TransferFailed(
-        what=f"a transfer of {size} bytes {'to' if write else 'from'} {name} cannot be awaited here",
-        found="it was started before fork(), by the parent process",
-        expected="a transfer of this process",
+        f"a transfer of {size} bytes {'to' if write else 'from'} {name} cannot be awaited here: it "
+        "was started before fork(), by the parent process",
         do="wait for transfers in the process that starts them",
         number=errno.ECANCELED,
         name=name,
@@ -145,9 +141,8 @@ def lost_by_fork(name: str, write: bool, size: int, offset: int) -> TransferFail
 def differs(name: str, offset: int, size: int) -> TransferFailed:
     """Return the error of a validation that found other bytes in the file than in the tensor."""
     return TransferFailed(
-        what=f"validation failed: {size} bytes at offset {offset} of {name} are not those of the tensor",
-        found="a difference between the tensor and the file, read again through the page cache",
-        expected="equal bytes",
+        f"validation failed: {size} bytes at offset {offset} of {name} are not those of the tensor: a "
+        "difference between the tensor and the file, read again through the page cache",
         do="check that nothing else writes to the file or the tensor; otherwise the device is faulty",
         name=name,
         offset=offset,

@@ -169,9 +169,7 @@ class OptimizerRegistry(Generic[Options]):
         except KeyError:
             known = ", ".join(map(str, sorted(self.options))) or "none"
             raise UnknownOptimizer(
-                what=f"{self._name} {optimizer_id} cannot take a step",
-                found="it was never created, or was destroyed",
-                expected=f"one of the existing optimizers: {known}",
+                f"{self._name} {optimizer_id} was never created, or was destroyed; there are: {known}",
                 do=f"call create_{self._name}({optimizer_id}, …) first",
             ) from None
 

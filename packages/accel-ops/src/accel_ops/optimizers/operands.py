@@ -58,9 +58,8 @@ def raise_of_device(error: Exception, *values: Any) -> None:
 
 def _invalid(name: str, value: Any, expected: str) -> InvalidOption:
     return InvalidOption(
-        what=f"an optimizer step cannot be taken with this {name}",
-        found=f"{name}={value!r} ({type(value).__name__})",
-        expected=expected,
+        f"an optimizer step cannot be taken with this {name}: {name}={value!r} ({type(value).__name__}); "
+        f"expected {expected}",
         do=f"correct the code that passes {name}",
     )
 
@@ -247,8 +246,6 @@ def _check_sizes(role: str, tensors: Tensors, sizes: list[int]) -> None:
 def raise_invalid(found: str, expected: str) -> NoReturn:
     """Raise InvalidTensors."""
     raise InvalidTensors(
-        what="a host kernel cannot work on these tensors",
-        found=found,
-        expected=expected,
+        f"a host kernel cannot work on these tensors: {found}; expected {expected}",
         do="correct the code that makes the optimizer's parameters, gradients and states",
     )

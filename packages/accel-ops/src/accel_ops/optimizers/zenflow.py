@@ -163,9 +163,7 @@ def ctrl_size() -> int:
     """Return the bytes of a control block. Raises FunctionNotImplemented where processes cannot share semaphores."""
     if sys.platform != "linux":
         raise FunctionNotImplemented(
-            what="ZenFlow cannot overlap the optimizer's step",
-            found=f"the platform {sys.platform}",
-            expected="Linux, whose semaphores and core affinities it uses",
+            f"ZenFlow cannot overlap the optimizer's step: the platform {sys.platform}",
             do='set "overlap_step": false in the zenflow section of the configuration',
         )
     return ctypes.sizeof(Control)
@@ -175,9 +173,8 @@ def ctrl_init(address: int, num_groups: int) -> None:
     """Prepare a control block of `ctrl_size()` zeros."""
     if not 0 <= num_groups <= MAX_GROUPS:
         raise InvalidOption(
-            what="ZenFlow cannot overlap the optimizer's step",
-            found=f"{num_groups} parameter groups",
-            expected=f"at most {MAX_GROUPS}",
+            f"ZenFlow cannot overlap the optimizer's step: {num_groups} parameter groups; expected at "
+            f"most {MAX_GROUPS}",
             do='pass fewer parameter groups, or set "overlap_step": false in the zenflow section',
         )
     control = Control.from_address(address)
@@ -235,9 +232,7 @@ def _is_idle(control: Control, seconds: float) -> bool:
         if idle:
             _post(control.idle)  # whoever asks again gets the same error
         raise OverlappedStepFailed(
-            what="ZenFlow's optimizer process has ended",
-            found=found,
-            expected="a step of Adam",
+            f"ZenFlow's optimizer process has ended: {found}",
             do="see what that process has written, above; restart from a checkpoint",
         )
     return idle

@@ -436,8 +436,6 @@ def check_floating(what: str, name: str, tensor: torch.Tensor) -> None:
 
 def _invalid(what: str, found: str, expected: str) -> InvalidOpArgument:
     return InvalidOpArgument(
-        what=f"the quantizer's {what} cannot use these arguments",
-        found=found,
-        expected=expected,
+        f"the quantizer's {what} cannot use these arguments: {found}; expected {expected}",
         do="pass what fits, or turn zero_quantized_weights and zero_quantized_gradients off",
     )

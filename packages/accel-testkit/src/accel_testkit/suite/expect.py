@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from accel_core.errors import four_parts
-
 #: So many that do not hold are named.
 _NAMED = 12
 
@@ -28,7 +26,9 @@ def fail(what: str, *, found: object, expected: str, do: str) -> NoReturn:
     """Fail the check. found: text as it is, any other value by its repr."""
     __tracebackhide__ = True
     text = found if isinstance(found, str) else repr(found)
-    pytest.fail(four_parts(what, found=text, expected=expected, do=do), pytrace=False)
+    parts = {"found": text, "expected": expected, "do": do}
+    lines = (f"\n  {name + ':':9} " + part.replace("\n", "\n            ") for name, part in parts.items())
+    pytest.fail(what + "".join(lines), pytrace=False)
 
 
 def factor(found: float, wanted: float) -> str:

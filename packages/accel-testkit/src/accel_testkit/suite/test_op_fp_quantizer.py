@@ -87,7 +87,7 @@ def _refuses(call: Callable[[], Any], name: str = "") -> bool:
     try:
         call()
     except AccelError as error:
-        return re.search(rf"\b{name}\b", error.what) is not None
+        return re.search(rf"\b{name}\b", error.message) is not None
     except ValueError:
         return True
     return False

@@ -232,8 +232,8 @@ def test_unknown_functions_are_missing(accelerator: DeepSpeedAccelerator) -> Non
                 holds[f"{name}.{function} is no {getattr(op, function)!r}"] = False
             except AttributeError as error:
                 if isinstance(error, AccelError):
-                    what = f"{name}.{function}: it says that {builder.NAME} lacks it: {error.what}"
-                    holds[what] = error.what.startswith(f"{builder.NAME} ")
+                    what = f"{name}.{function}: it says that {builder.NAME} lacks it: {error.message}"
+                    holds[what] = error.message.startswith(f"{builder.NAME} ")
             except Exception as error:
                 holds[f"{name}.{function}: AttributeError, and no {type(error).__name__}: {error}"] = False
     holds.expect("an op", "derive it from accel_core.op_builder.OpFunctions, or do not answer every name")

@@ -133,7 +133,7 @@ def _trial(op: Any, spec: OpSpec, change: str, arguments: Values) -> str:
     try:
         spec.of(op, torch.float16)(*arguments.values())
     except AccelError as error:
-        said, found = error.what, error.found
+        said = found = error.message
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         said = found = str(error)
     else:

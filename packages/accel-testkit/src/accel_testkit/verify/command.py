@@ -109,9 +109,7 @@ def _writing(made: Report, folder: Path) -> Iterator[None]:
     except OSError as error:
         sys.stdout.write(made.text())
         raise report.InvalidReport(
-            what=f"the report cannot be written to {folder}",
-            found=f"{type(error).__name__}: {error}",
-            expected="a folder with room, in which this user may write",
+            f"the report cannot be written to {folder}: {type(error).__name__}: {error}",
             do="choose another one: accel verify --out FOLDER",
         ) from error
 
@@ -211,9 +209,7 @@ def _chosen() -> str:
         key, reason = "", f"accel doctor: {type(error).__name__}"
     if not key:
         raise NothingToVerify(
-            what="there is no accelerator to verify",
-            found=(reason.strip().splitlines() or ["no accelerator"])[0],
-            expected="a vendor package whose device and runtime are here",
+            f"there is no accelerator to verify: {(reason.strip().splitlines() or ['no accelerator'])[0]}",
             do="run `accel doctor` and follow its advice, or name the vendor: accel verify --accel KEY",
         )
     return key.partition(" ")[0]

@@ -134,9 +134,7 @@ def read(path: Path) -> Report:
             raise ValueError(f"states {sorted(unknown)}" if unknown else "values that are not plain")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidReport(
-            what=f"{path} cannot be shown",
-            found=f"{type(error).__name__}: {error}"[:200],
-            expected=f"a report.json of `accel verify`, schema {SCHEMA}",
+            f"{path} cannot be shown: {f'{type(error).__name__}: {error}'[:200]}",
             do="run `accel verify` again, or upgrade accel-testkit to the release that wrote it",
         ) from error
     return report

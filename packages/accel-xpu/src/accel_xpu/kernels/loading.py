@@ -42,12 +42,12 @@ class LoadedKernels:
             self._shim.launch(queue, kernel, blocks, threads, pointers, _SIZES[name])
         except KernelsUnusable as error:
             raise KernelNotStarted(
-                what=f"{name} cannot be started on xpu:{device}",
-                found=str(error),
-                expected="a driver that starts a kernel which it has loaded",
-                do="an error of an earlier kernel shows here, too. Without these kernels: turn the quantization "
-                "(zero_quantized_weights, zero_quantized_gradients) off, and use torch's optimizers "
-                '(`"torch_adam": true`)',
+                f"{name} cannot be started on xpu:{device}: {error}",
+                do=(
+                    "an error of an earlier kernel shows here, too. Without these kernels: turn the quantization "
+                    "(zero_quantized_weights, zero_quantized_gradients) off, and use torch's optimizers "
+                    '(`"torch_adam": true`)'
+                ),
             ) from error
 
     def _kernel(self, device: int | None, queue: int, name: str) -> int:

@@ -50,7 +50,7 @@ def problems(facts: Facts) -> Iterator[Remark]:
             yield from _candidate(candidate, facts)
         yield from _selection(facts)
     if (error := facts.place.error) is not None:
-        yield Remark("rank", "launcher", f"{error.what}: {error.found}", error.do)
+        yield Remark("rank", "launcher", error.message, error.do)
 
 
 def notes(facts: Facts) -> Iterator[Remark]:
@@ -216,9 +216,9 @@ def _candidate(candidate: Candidate, facts: Facts) -> Iterator[Remark]:
 def _selection(facts: Facts) -> Iterator[Remark]:
     error = facts.selection.verdict.error
     if isinstance(error, InvalidEnvironment):
-        yield Remark("environment", "selection", f"{error.what}: {error.found}", error.do)
+        yield Remark("environment", "selection", error.message, error.do)
     elif error is not None:
-        yield Remark("selection", "selection", error.what, error.do)
+        yield Remark("selection", "selection", error.message, error.do)
     keys = {candidate.key for candidate in facts.explanation.candidates}
     unknown_keys = [key for key in facts.selection.request.skip if key not in keys]
     if unknown_keys:

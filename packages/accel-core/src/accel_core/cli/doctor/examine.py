@@ -115,7 +115,7 @@ def bridge_state() -> Bridge:
     try:
         wanted = env.BRIDGE.on()
     except InvalidEnvironment as error:
-        return Bridge(False, f"{error.what}: {error.found}", error.do)
+        return Bridge(False, error.message, error.do)
     if not wanted:
         return Bridge(False, f"{env.BRIDGE.name}={env.BRIDGE.get()}: DeepSpeed chooses by itself")
     if not module_exists("deepspeed"):
@@ -546,7 +546,7 @@ def construct(candidate: Candidate) -> dict[str, Any]:
     except KeyboardInterrupt as error:
         return {"interrupted": _described(error)["reason"]}
     except AccelError as error:
-        return _answer(_broken(candidate, str(error), error.what))
+        return _answer(_broken(candidate, str(error), error.message))
     _, selection = api.CURRENT.state()
     chosen = selection.verdict.candidate if selection else None
     if chosen and chosen.replaces and not candidate.replaces:

@@ -161,9 +161,7 @@ def _ending(reply: Reply) -> str:
 
 def _broken(found: str) -> AcceleratorBroken:
     return AcceleratorBroken(
-        what="the ops cannot be tried: no accelerator can be selected",
-        found=found,
-        expected="an accelerator that a process of its own can select",
+        f"the ops cannot be tried: no accelerator can be selected: {found}",
         do="`accel doctor` shows every accelerator and its state",
     )
 

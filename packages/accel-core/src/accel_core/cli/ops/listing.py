@@ -107,11 +107,10 @@ def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> Unknown
         near += [match for match in _near(name, known) if match not in near]
         packages = packages_with(name)
         facts.append(f"{name!r}" + (f" ({sentence(packages)})" if packages else ""))
+    hint = f"; expected a builder such as {', '.join(near)}" if near else ""
     return UnknownBuilder(
-        what=f"{device} has no such op builder",
-        found="; ".join(facts),
-        expected=f"a builder such as {', '.join(near)}" if near else "the name of a builder class",
-        do="`accel ops list` shows all of them",
+        f"{device} has no such op builder: {'; '.join(facts)}{hint}",
+        do="choose one that `accel ops list` shows",
     )
 
 

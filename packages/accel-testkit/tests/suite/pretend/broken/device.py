@@ -109,7 +109,7 @@ class RefusalIsNotTold(Good):
 
     def set_visible_devices_envs(self, current_env, local_accelerator_ids):
         if list(local_accelerator_ids) == [1, 0]:
-            raise InvalidEnvironment(what="no order", found="1, 0", expected="0, 1", do="sort them")
+            raise InvalidEnvironment("no order: 1, 0", do="sort them")
         super().set_visible_devices_envs(current_env, local_accelerator_ids)
 
 

@@ -244,9 +244,7 @@ def RefusalsAreVague(op, *arguments):
     try:
         return op.loco_swizzle_quant(*arguments)
     except InvalidOpArgument as error:
-        raise InvalidOpArgument(
-            what="it failed", found="an argument", expected="another", do="call it otherwise"
-        ) from error
+        raise InvalidOpArgument("an argument is wrong", do="call it otherwise") from error
 
 
 @replaces(_QUANTIZER, "dequantize", "ops.results_are_new[QuantizerBuilder]")
