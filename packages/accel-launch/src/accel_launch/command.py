@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accel_core.api import CURRENT
-from accel_launch import engines, planning, ssh
+from accel_launch import elastic, engines, planning, ssh
 from accel_launch.engines import Local
 from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
 from accel_launch.job import Job
@@ -53,13 +53,9 @@ def carry_out(plan: Plan, options: Options) -> int:
         job = Job(plan, logs=logs, status=live)
         if options.save_pid:
             stack.enter_context(_pid_file())
-        if options.elastic_training:
-            from accel_launch import elastic  # imports torch
-
-            supervisor = elastic.run(job, options, max(options.node_rank, 0), view)
-        else:
-            supervisor = engine.supervisor(job, options, view)
-            supervisor.run()
+        start = elastic.supervisor if options.elastic_training else engine.supervisor
+        supervisor = start(job, options, view)
+        supervisor.run()
     code, report = supervisor.ends.outcome(supervisor.stopped_by, supervisor.engine_code)
     if supervisor.output_error is not None:
         lost = f"the ranks' output cannot be written: {supervisor.output_error.strerror}"

@@ -19,20 +19,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Protocol
+from typing import Any, Protocol
 
 from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
 from accel_core.processes import run
 from accel_launch import ssh
 from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
-from accel_launch.job import AGENT, Job
+from accel_launch.job import Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
 from accel_launch.protocol import GUARD, Assignment
-from accel_launch.supervisor import LostHost, Supervisor, View
+from accel_launch.supervisor import Supervisor, View
 
 ENTRY_POINT_GROUP = "accel.launchers"
-#: Without these the Python of a guard or agent may not start; the plan's variables come later.
+#: Without these the Python of a guard may not start; the plan's variables come later.
 _PYTHON = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
@@ -74,13 +74,13 @@ def of_command(
     view: View,
     environment: Mapping[str, str] | None = None,
     *,
-    lost_host: LostHost | None = None,
-    inherited: Sequence[int] = (),
+    hosts: Mapping[int, str] | None = None,
+    **more: Any,
 ) -> Supervisor:
     """Return a supervisor of a command that starts the guards of all ranks.
 
-    environment: variables that the command gets besides those of this process. lost_host, inherited: as in
-    `Supervisor`.
+    environment: variables that the command gets besides those of this process. hosts, more: as in `Supervisor`; the
+    hosts of the job if None.
     """
     engine = Assignment(
         rank=-1,
@@ -91,7 +91,7 @@ def of_command(
         token=job.token,
         grace=job.grace,
     )
-    return Supervisor([engine], job.hosts(), view, lost_host=lost_host, inherited=inherited)
+    return Supervisor([engine], job.hosts() if hosts is None else hosts, view, **more)
 
 
 def _hosts_file(lines: Sequence[str]) -> int:
@@ -157,15 +157,16 @@ class Local:
             stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
         except OSError:
             stdin = -1
-        return job.supervisor(options.node_rank if options.no_ssh else 0, view, stdin=stdin)
+        assignments = job.assignments(options.node_rank if options.no_ssh else 0, stdin)
+        return Supervisor(assignments, job.hosts(), view)
 
 
 class Pdsh:
-    """pdsh: ssh to each host of the plan, where an agent runs the host's ranks.
+    """pdsh: ssh to each host of the plan, where a guard runs the host's ranks.
 
     pdsh passes no standard input on, and other users read command lines: the job, with the variables for the ranks,
-    goes ahead by ssh to a file of each host that its agent reads and removes. The connection's standard input is the
-    agent's parent pipe: it ends with pdsh.
+    goes ahead by ssh to a file of each host that its guard reads and removes. The connection's standard input is the
+    guard's parent pipe: it ends with pdsh.
     """
 
     _PROGRAM = (("pdsh",), "pdsh", "apt install pdsh")
@@ -190,15 +191,15 @@ class Pdsh:
         if options.ssh_port is not None:
             former = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
             environment["PDSH_SSH_ARGS_APPEND"] = f"{former} -p {options.ssh_port}".strip()
-        # Names end in the host's: hosts may share the folder. The agent takes the file with %h.
+        # Names end in the host's: hosts may share the folder. The guard takes the file with %h.
         path = f"/tmp/accel-job-{secrets.token_hex(16)}-"
         names = {host.name: path + host.name.rpartition("@")[2] for host in job.plan.hosts}
         ssh.write_files(names, options, job.to_text())
         variables = {name: os.environ[name] for name in _PYTHON if os.environ.get(name)}
-        remote = ssh.remote_command(AGENT, options, "", variables)
+        remote = ssh.remote_command((*GUARD, "--host"), options, "", variables)
         command = [
             find_program(*self._PROGRAM),
-            # -S: the highest exit code of the agents; -N: lines without the host's name ahead of them.
+            # -S: the highest exit code of the guards; -N: lines without the host's name ahead of them.
             *("-S", "-N", "-f", str(self._MOST_HOSTS)),
             *("-w", ",".join(host.name for host in job.plan.hosts)),
             *options.launcher_args,

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan with what its execution needs on every host, and the ranks of one host.
 
-The launcher runs the ranks of its own host itself. On another host an agent, the `main` of this module, runs them; the
-job travels to it as text without special characters.
+The job travels to the guards of other hosts as text without special characters.
 """
 
 from __future__ import annotations
@@ -12,27 +11,24 @@ import base64
 import json
 import os
 import secrets
-import sys
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from accel_core import env
 from accel_core.data import from_data, to_data
-from accel_core.errors import AccelError
 from accel_launch.errors import RankMisplaced
 from accel_launch.plan import LOCAL, Host, Plan, Rank, ip_address
-from accel_launch.protocol import Assignment, call_main, report_failure
-from accel_launch.supervisor import Relay, Supervisor, View
+from accel_launch.protocol import Assignment
 
-#: Runs the ranks of one host; see `main`.
-AGENT = call_main("accel_launch.job")
 #: Holds the job for the guards of an engine; in parts, because Linux limits a variable to 128 KiB.
 VARIABLE = "ACCEL_LAUNCH_JOB_"
 _PART = 100_000
 #: Seconds between SIGTERM and SIGKILL.
 GRACE = 10.0
+#: Variables that torch elastic decides, not the plan.
+_ELASTIC = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,14 @@ class Job:
     """token: marks the messages to the launcher. secret: of the ranks, if this launcher starts all of them.
 
     logs: folder for one log a rank; empty: none. started: in the names of the logs, the same on all hosts. status:
-    whether guards report CPU and memory.
+    whether guards report CPU and memory. elastic: number of this host, if torch elastic starts its ranks; -1: it does
+    not.
     """
 
     plan: Plan
     logs: str = ""
     status: bool = False
+    elastic: int = -1
     grace: float = GRACE
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
@@ -63,9 +61,7 @@ class Job:
             # Set to nothing, too: a launcher may itself run in a rank of another job.
             env.STORE_ADDRESS.name: plan.master_addr if listens else "",
         }
-        if (
-            len(plan.hosts) == 1
-        ):  # With --no_ssh each of several hosts has its own launcher, and its own secret.
+        if len(plan.hosts) == 1:  # Each of several hosts may have its own launcher, and its own secret.
             environment[env.JOB_SECRET.name] = self.secret
         return Assignment(
             rank=rank.rank,
@@ -84,7 +80,9 @@ class Job:
         )
 
     def placed(self, rank: int, local_rank: int) -> Assignment:
-        """Return the assignment of a rank that mpirun or srun has started here; raises RankMisplaced."""
+        """Return the assignment of a rank that an engine has started here; raises RankMisplaced."""
+        if self.elastic >= 0:
+            return self._restarted(rank, self.plan.hosts[self.elastic].ranks[local_rank])
         host, planned = next(pair for pair in self.plan.ranks() if pair[1].rank == rank)
         if planned.local_rank != local_rank:
             raise RankMisplaced(
@@ -93,21 +91,28 @@ class Job:
                 expected=f"local rank {planned.local_rank} of {host.name}",
                 do="leave out those --launcher_args that place ranks",
             )
-        host = completed(self.plan, host.node_rank)
-        return self.assignment(host, host.ranks[local_rank])
+        return self.assignments(host.node_rank)[local_rank]
+
+    def _restarted(self, rank: int, planned: Rank) -> Assignment:
+        """Return the assignment of a rank of torch elastic, whose variables this process has."""
+        own = {**planned.environment, "CROSS_RANK": os.environ["GROUP_RANK"]}
+        own["CROSS_SIZE"] = os.environ["GROUP_WORLD_SIZE"]
+        own |= {name: os.environ[name] for name in _ELASTIC}
+        made = self.assignment(self.plan.hosts[self.elastic], replace(planned, rank=rank, environment=own))
+        # Hosts come and go, each with a launcher of its own.
+        environment = {**made.environment, env.STORE_ADDRESS.name: "", env.JOB_SECRET.name: ""}
+        restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        log = f"{made.log.removesuffix('.log')}_{restarts}.log" if made.log and restarts else made.log
+        return replace(made, environment=environment, log=log)
 
     def hosts(self) -> dict[int, str]:
         """Return the name of the host of each rank."""
         return {rank.rank: host.name for host, rank in self.plan.ranks()}
 
-    def supervisor(self, node_rank: int, view: View, *, parent_pipe: int = -1, stdin: int = -1) -> Supervisor:
-        """Return a supervisor of the ranks of one host.
-
-        parent_pipe: as in `Supervisor`. stdin: descriptor for global rank 0 to read; -1: none.
-        """
-        host = completed(self.plan, node_rank)
-        assignments = [self.assignment(host, rank, stdin if rank.rank == 0 else -1) for rank in host.ranks]
-        return Supervisor(assignments, self.hosts(), view, parent_pipe=parent_pipe)
+    def assignments(self, node_rank: int, stdin: int = -1) -> list[Assignment]:
+        """Return those of the ranks of one host. stdin: descriptor for global rank 0 to read; -1: none."""
+        host = completed(self.plan, node_rank).hosts[node_rank]
+        return [self.assignment(host, rank, stdin if rank.rank == 0 else -1) for rank in host.ranks]
 
     def to_text(self) -> str:
         """Return the job as base64, without a character that a shell or pdsh interprets."""
@@ -132,8 +137,8 @@ class Job:
         return cls.from_text("".join(environment[f"{VARIABLE}{index}"] for index in range(count)))
 
 
-def completed(plan: Plan, node_rank: int) -> Host:
-    """Return the host with its ranks bound; raises BindingImpossible if its topology, known here only, forbids it."""
+def completed(plan: Plan, node_rank: int) -> Plan:
+    """Return the plan with a host's ranks bound; raises BindingImpossible if the host's topology forbids it."""
     if plan.hosts[node_rank].bound_here:
         # These import torch, which the guards of ranks do not.
         from accel_core.api import CURRENT
@@ -141,31 +146,5 @@ def completed(plan: Plan, node_rank: int) -> Host:
 
         with CURRENT.quiet():
             here, accelerator = machine.this_machine(), machine.accelerator()
-            plan = planning.complete(plan, node_rank, here, accelerator, os.environ)
-    return plan.hosts[node_rank]
-
-
-def _read_once(path: str) -> str:
-    """Return the text of a file that the launcher has written, and remove it; raises OSError if it is another's."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii") as file:
-        if os.fstat(file.fileno()).st_uid != os.geteuid():
-            raise PermissionError(f"{path} belongs to another user")
-        os.unlink(path)
-        return file.read()
-
-
-def main() -> int:
-    """Run the ranks of one host, as the agent of a launcher on another: `HOST FILE`, with the text of `Job.to_text`.
-
-    The agent stops when its standard input ends: then the connection to the launcher no longer exists.
-    """
-    name, path = sys.argv[1:]
-    job = Job.from_text(_read_once(path))
-    # pdsh leaves out the user of `user@host`.
-    node_rank = next(host.node_rank for host in job.plan.hosts if host.name.rpartition("@")[2] == name)
-    try:
-        agent = job.supervisor(node_rank, Relay(job.token), parent_pipe=0)
-    except AccelError as error:
-        return report_failure(job.token, job.plan.hosts[node_rank].ranks[0].rank, str(error), 1)
-    agent.run()
-    return agent.ends.outcome(agent.stopped_by)[0]
+            return planning.complete(plan, node_rank, here, accelerator, os.environ)
+    return plan

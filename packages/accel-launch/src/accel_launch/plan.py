@@ -110,7 +110,7 @@ class Rank:
 class Host:
     """One machine. `node_rank` is its position in the plan.
 
-    bound_here: the host's topology was unknown when the plan was made, and its agent completes the ranks, by
+    bound_here: the host's topology was unknown when the plan was made, and its guard completes the ranks, by
     `planning.complete`. unused: allowed CPUs that no rank received. reserved: those of
     `--reserve_cores`.
     """

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs guards to their end: passes on their output and the launcher's signals, and stops all when one rank fails.
+"""Runs a guard to its end: passes on its output and the launcher's signals, and stops all ranks when one fails.
 
-A guard runs a rank of this host, or an engine's command (mpirun, srun, pdsh) whose ranks have guards of their own.
+The guard runs the ranks of this host, or an engine's command (mpirun, srun, pdsh) whose ranks have guards of their own.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import json
 import os
 import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 
 from accel_launch.protocol import (
@@ -30,7 +31,8 @@ from accel_launch.protocol import (
     Message,
     adopt_orphans,
     descendants,
-    end_descendants,
+    end_processes,
+    say,
     shell_code,
     write_all,
 )
@@ -48,17 +50,6 @@ class View:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-
-
-class Relay(View):
-    """Passes messages on to the launcher on another host."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def message(self, message: Message) -> None:
-        """Write the message again."""
-        write_all(STDERR, message.encode(self._token))
 
 
 _GUESSES = {
@@ -86,10 +77,16 @@ class Ends:
     tracebacks: dict[int, float] = field(default_factory=dict)
     lines: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
+    def forget(self) -> None:
+        """Forget the failures, which were reported."""
+        self.failures, self.tracebacks, self.lines = {}, {}, defaultdict(list)
+
     def take(self, message: Message, now: float) -> None:
         """Note a message of a guard."""
         rank, values = message.rank, message.values
-        if message.kind == "traceback":
+        if message.kind == "start":
+            self.ended.pop(rank, None)  # Torch elastic starts ranks again.
+        elif message.kind == "traceback":
             self.tracebacks[rank] = now
         elif message.kind == "line":
             self.lines[rank].append(str(values.get("text", "")))
@@ -100,7 +97,7 @@ class Ends:
                 self.failures[rank] = now - float(values.get("age", 0.0))
 
     def lost(self, rank: int, code: int, now: float, stopped: bool) -> None:
-        """Note that the guard of a rank has ended; without a word, if it was killed, and the rank with it."""
+        """Note that the guard of a rank has ended; if it was killed, without sending the rank's end."""
         if rank not in self.ended:
             self.ended[rank] = code or 1
             if not stopped:
@@ -128,7 +125,7 @@ class Ends:
         return text
 
     def _end_of(self, rank: int) -> str:
-        return f"rank {rank} on {self.hosts.get(rank, 'an unknown host')} {described(self.ended[rank])}"
+        return f"rank {rank} on {self.hosts[rank]} {described(self.ended[rank])}"
 
     def outcome(self, stopped_by: int | None, engine_code: int | None = None) -> tuple[int, str]:
         """Return the launcher's exit code, and why it is not 0.
@@ -167,46 +164,17 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class GuardProcess:
-    """Starts a guard. inherited: descriptors that it gets beside its standard streams."""
-
-    def __init__(self, assignment: Assignment, inherited: Sequence[int]) -> None:
-        self.assignment = assignment
-        parent_pipe, self._parent_pipe = os.pipe()
-        (self.out, out), (self.err, err) = os.pipe(), os.pipe()
-        self.process = subprocess.Popen(
-            GUARD,
-            stdin=parent_pipe,
-            stdout=out,
-            stderr=err,
-            pass_fds=[*inherited, *([assignment.stdin] if assignment.stdin >= 0 else [])],
-            # Ctrl-C in the terminal reaches the launcher only, which passes it on.
-            start_new_session=True,
-        )
-        for descriptor in (parent_pipe, out, err):
-            os.close(descriptor)
-        with contextlib.suppress(OSError):  # it has ended already
-            write_all(self._parent_pipe, assignment.to_line())
-
-    def cut(self) -> None:
-        """End its parent pipe: it then ends its rank within few seconds."""
-        if self._parent_pipe >= 0:
-            os.close(self._parent_pipe)
-            self._parent_pipe = -1
-
-
 #: Seconds beyond the grace period after which a guard that has not ended is killed.
 _SLACK = 4.0
-_NEVER = float("inf")
 LostHost = Callable[[bytes], "tuple[str, int] | None"]
 
 
 class Supervisor:
-    """Runs the guards of `assignments`; one with a negative rank runs an engine's command.
+    """Runs a guard with these assignments; one with a negative rank runs an engine's command.
 
-    hosts: name of the host of each rank. parent_pipe: a descriptor at whose end everything is stopped; -1: none.
-    lost_host: host and exit code, if an engine's line on standard error says that a host has ended. inherited:
-    descriptors for an engine's command.
+    hosts: name of the host of each rank. lost_host: host and exit code, if an engine's line on standard error says that
+    a host has ended. inherited: descriptors for an engine's command. restarts: the engine itself restarts ranks that
+    fail.
     """
 
     def __init__(
@@ -215,15 +183,13 @@ class Supervisor:
         hosts: Mapping[int, str],
         view: View,
         *,
-        parent_pipe: int = -1,
         lost_host: LostHost | None = None,
         inherited: Sequence[int] = (),
+        restarts: bool = False,
     ) -> None:
-        self.assignments, self.hosts, self._view = assignments, hosts, view
-        self._parent_pipe, self._lost_host, self._inherited = parent_pipe, lost_host, inherited
+        self._assignments, self._view, self._restarts = assignments, view, restarts
+        self._lost_host, self._inherited = lost_host, inherited
         self.ends = Ends(hosts)
-        #: Called with the signal by which this process is asked to stop while no guard is running.
-        self.on_stop: Callable[[int], None] | None = None
         #: Exit code of an engine's command, negative for a signal; None: none has ended.
         self.engine_code: int | None = None
         #: The first error in passing on the ranks' output.
@@ -231,98 +197,87 @@ class Supervisor:
         #: The signal by which this process was asked to stop.
         self.stopped_by: int | None = None
         self._loop = Loop()
-        self._running: list[GuardProcess] = []
-        self._deadline = _NEVER
-
-    @property
-    def running(self) -> bool:
-        """Whether a guard is still running."""
-        return bool(self._running)
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._deadline = float("inf")
 
     def run(self) -> None:
-        """Start all guards and wait until they have ended, and everything that they started with them."""
-        with self.supervision():
-            self.start()
-            while self.running:
-                self.turn()
-
-    @contextlib.contextmanager
-    def supervision(self) -> Iterator[None]:
-        """Receive the launcher's signals; at the end nothing that was started within is left."""
-        keep = descendants(os.getpid())
+        """Start the guard and wait until it has ended, and everything that was started with it."""
+        keep = descendants()
         adopt_orphans()
         received = {*STOPPING, *PASSED_ON}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # Under nohup the job outlives its terminal.
             received.remove(signal.SIGHUP)
-        with self._loop.receiving(received, self._received):
-            if self._parent_pipe >= 0:
-                self._loop.call_at_end(self._parent_pipe, self._cut)
-            try:
-                yield
-            finally:
+        self._loop.receive(received, self._received)
+        try:
+            self._watch()
+        finally:
+            end_processes(1.0, lambda: descendants() - keep)
+            self._view.close()
+
+    def _watch(self) -> None:
+        parent_pipe, kept = os.pipe()
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self._guard = subprocess.Popen(
+            GUARD,
+            stdin=parent_pipe,
+            stdout=out_end,
+            stderr=err_end,
+            pass_fds=[*self._inherited, *(each.stdin for each in self._assignments if each.stdin >= 0)],
+            # Ctrl-C in the terminal reaches the launcher only, which passes it on.
+            start_new_session=True,
+        )
+        for descriptor in (parent_pipe, out_end, err_end):
+            os.close(descriptor)
+        for descriptor, target in ((out, STDOUT), (err, STDERR)):
+            self._loop.read_lines(descriptor, functools.partial(self._take, target))
+        if self.stopped_by is not None:  # A signal came before there was a guard.
+            self._send(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has ended already
+            write_all(kept, json.dumps([asdict(each) for each in self._assignments]).encode() + b"\n")
+        while (code := self._guard.poll()) is None:
+            self._loop.wait()
+            now = time.monotonic()
+            if self.ends.settled(now):
+                self._failed()
+            if now >= self._deadline:
                 self._send(signal.SIGKILL)
-                end_descendants(1.0, keep)
-                self._view.close()
+        self._loop.drain((out, err))
+        os.close(kept)
+        for assignment in self._assignments:
+            if assignment.rank < 0:
+                self.engine_code = code
+            else:
+                self._lose(assignment.rank, code)
 
-    def start(self) -> None:
-        """Start a guard for each assignment; again, after all have ended."""
-        self._deadline = _NEVER
-        self.ends = Ends(self.hosts)
-        for assignment in self.assignments:
-            guarded = GuardProcess(assignment, self._inherited)
-            self._running.append(guarded)
-            for descriptor, target in ((guarded.out, STDOUT), (guarded.err, STDERR)):
-                take = functools.partial(self._take, assignment, target)
-                self._loop.read_lines(descriptor, take)
-            if self.stopped_by is not None:  # A signal came while the guards were being started.
-                guarded.process.send_signal(signal.SIGTERM)
-
-    def turn(self) -> None:
-        """Handle what has happened, waiting for it at most 0.2 s."""
-        self._loop.wait()
-        for guarded in list(self._running):
-            code = guarded.process.poll()
-            if code is not None:
-                self._ended(guarded, code)
-        now = time.monotonic()
-        if self.ends.settled(now):
-            self.stop(signal.SIGTERM)
-        if now >= self._deadline:
-            self._send(signal.SIGKILL)
-
-    def stop(self, number: int) -> None:
-        """Ask all ranks to end; after the grace period they are killed. Only the first call has an effect."""
-        if self._deadline == _NEVER:
-            self._pass_on(number)
+    def _failed(self) -> None:
+        """Stop the other ranks, unless the engine restarts them all."""
+        if self._restarts:
+            say(self.ends.report())
+            self.ends.forget()
+        elif self._deadline == float("inf"):
+            self._pass_on(signal.SIGTERM)
 
     def _pass_on(self, number: int) -> None:
         if number in STOPPING:
-            grace = max((assignment.grace for assignment in self.assignments), default=0.0)
+            grace = max(assignment.grace for assignment in self._assignments)
             self._deadline = min(self._deadline, time.monotonic() + grace + _SLACK)
         self._send(number)
 
     def _send(self, number: int) -> None:
-        for guarded in self._running:
+        if self._guard is not None:
             # mpirun and pdsh take SIGINT for a question of the terminal's user.
-            engine = guarded.assignment.rank < 0 and number == signal.SIGINT
-            guarded.process.send_signal(signal.SIGTERM if engine else number)
+            engine = self._assignments[0].rank < 0 and number == signal.SIGINT
+            self._guard.send_signal(signal.SIGTERM if engine else number)
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if number in STOPPING:
             self.stopped_by = self.stopped_by or number
         self._pass_on(number)
-        if number in STOPPING and self.on_stop and not self._running:
-            self.on_stop(number)
 
-    def _cut(self) -> None:
-        self.stopped_by = self.stopped_by or signal.SIGHUP
-        for guarded in self._running:
-            guarded.cut()
-
-    def _take(self, assignment: Assignment, target: int, line: bytes) -> None:
+    def _take(self, target: int, line: bytes) -> None:
         text, message = line, None
         if target == STDERR:
-            text, message = Message.decode(assignment.token, line)
+            text, message = Message.decode(self._assignments[0].token, line)
         if message is not None and message.rank >= 0:
             self.ends.take(message, time.monotonic())
             self._view.message(message)
@@ -340,15 +295,4 @@ class Supervisor:
                     self._lose(rank, code)
 
     def _lose(self, rank: int, code: int) -> None:
-        self.ends.lost(rank, code, time.monotonic(), self._deadline != _NEVER)
-
-    def _ended(self, guarded: GuardProcess, code: int) -> None:
-        self._running.remove(guarded)
-        self._loop.drain((guarded.out, guarded.err))
-        for descriptor in (guarded.out, guarded.err):
-            self._loop.close(descriptor)
-        guarded.cut()
-        if guarded.assignment.rank < 0:
-            self.engine_code = code
-        else:
-            self._lose(guarded.assignment.rank, code)
+        self.ends.lost(rank, code, time.monotonic(), self._deadline != float("inf"))

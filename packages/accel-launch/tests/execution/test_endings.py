@@ -37,8 +37,6 @@ def test_a_failing_rank_is_named_once_with_its_last_lines_and_gives_the_exit_cod
         ("kill -SEGV $$", 139, "was killed by SIGSEGV (invalid memory access)"),
         ("exit 139", 139, "ended with exit code 139 (128 + SIGSEGV)"),
         ("exit 5", 5, "ended with exit code 5"),
-        # A killed guard is a killed rank.
-        ("sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300", 137, "was killed by SIGKILL (out of memory?)"),
     ],
 )
 def test_a_rank_that_says_nothing_is_named_with_its_end(start, end, code, words):
@@ -117,6 +115,27 @@ FAMILY = "sleep 301 & setsid sleep 302 & (setsid sleep 303 &) ; echo yes > up$RA
 def test_what_a_rank_leaves_behind_is_ended(start):
     launch = start(FAMILY + "exit 0")
     assert launch.wait() == 0
+    assert not launch.alive()
+
+
+def test_orphans_end_with_their_rank(start):
+    orphan = "setsid sleep 30$RANK & (setsid sleep 30$RANK &) ; "
+    launch = start(orphan + only(0, "exit 0", others="echo > up1; until [ -e go ]; do sleep 0.05; done"))
+    launch.file("up1")
+    end = time.monotonic() + 60
+    while any("sleep 300" in command for command in launch.alive().values()):
+        assert time.monotonic() < end, launch.alive()
+        time.sleep(0.05)
+    assert sum("sleep 301" in command for command in launch.alive().values()) == 2
+    (launch.folder / "go").touch()
+    assert launch.wait() == 0
+    assert not launch.alive()
+
+
+def test_killed_guard_is_killed_ranks(start):
+    launch = start(only(0, "setsid sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300"))
+    assert launch.wait() == 137
+    assert launch.err.startswith("accel launch: rank 0 on localhost was killed by SIGKILL (out of memory?)\n")
     assert not launch.alive()
 
 
