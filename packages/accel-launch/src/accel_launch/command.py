@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from accel_core.api import CURRENT
@@ -47,10 +48,10 @@ def carry_out(plan: Plan, options: Options) -> int:
             plan = stack.enter_context(chosen_port(plan, options))
         elif ssh.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
             check_port(plan.master_port)
-        logs = _logs(options.enable_each_rank_log)
         view, live = _view(plan, options)
         stack.enter_context(contextlib.closing(view))
-        job = Job(plan, logs=logs, status=live)
+        logs = options.enable_each_rank_log
+        job = Job(plan, logs=os.path.abspath(logs) if logs else "", status=live)
         if options.save_pid:
             stack.enter_context(_pid_file())
         start = elastic.supervisor if options.elastic_training else engine.supervisor
@@ -73,27 +74,6 @@ def _view(plan: Plan, options: Options) -> tuple[View, bool]:
     from accel_launch.live import LiveView  # rich takes a tenth of a second to import
 
     return LiveView(plan), True
-
-
-def _logs(folder: str | None) -> str:
-    """Return the absolute path of the folder for logs, which exists now; empty: none."""
-    if folder is None:
-        return ""
-    path, reason = Path(folder).absolute(), "" if folder else "an empty name"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        reason = f"{path}: {error.strerror}"
-    if reason:
-        raise LogUnwritable(
-            what="cannot write the ranks' logs",
-            found=reason,
-            expected="a folder that you may write to, or that can be made",
-            do="give --enable_each_rank_log another folder",
-        )
-    return str(path)
 
 
 @contextlib.contextmanager
@@ -139,7 +119,7 @@ def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if number != DEFAULT_PORT and options.shows_notes:
             say(f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}")
-        yield plan if number == DEFAULT_PORT else plan.with_master(plan.master_addr, number)
+        yield plan if number == DEFAULT_PORT else replace(plan, master_port=number)
 
 
 def check_port(port: int) -> None:

@@ -23,7 +23,7 @@ from rich.table import Table
 from accel_core.vendor import format_cpu_list
 from accel_launch.errors import InvalidSelection
 from accel_launch.options import Options
-from accel_launch.plan import Plan, Rank
+from accel_launch.plan import Host, Plan, Rank
 from accel_launch.protocol import call_main
 
 #: Wide enough for every row: a list of CPUs that is cut off says nothing.
@@ -248,17 +248,17 @@ def ray(plan: Plan, options: Options) -> str:
             {
                 "rank": rank.rank,
                 "command": list(plan.command(rank)),
-                "runtime_env": {"env_vars": _variables(plan, rank)},
+                "runtime_env": {"env_vars": _variables(plan, host, rank)},
             }
-            for _, rank in plan.ranks()
+            for host, rank in plan.ranks()
         ],
     }
     return json.dumps(placement, indent=2) + "\n"
 
 
-def _variables(plan: Plan, rank: Rank) -> dict[str, str]:
+def _variables(plan: Plan, host: Host, rank: Rank) -> dict[str, str]:
     # Ray decides on which machine a rank runs, and Ray Train which address the ranks use.
-    variables = {**plan.exports, **rank.environment}
+    variables = {**plan.exports, **plan.variables(host, rank)}
     return {name: value for name, value in variables.items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Any, Protocol
+from typing import Protocol
 
 from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
 from accel_core.processes import run
@@ -28,7 +28,7 @@ from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
 from accel_launch.job import Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
-from accel_launch.protocol import GUARD, Assignment
+from accel_launch.protocol import GUARD
 from accel_launch.supervisor import Supervisor, View
 
 ENTRY_POINT_GROUP = "accel.launchers"
@@ -68,30 +68,8 @@ def _unavailable(what: str, found: str, install: str) -> EngineUnavailable:
     )
 
 
-def of_command(
-    job: Job,
-    command: Sequence[str],
-    view: View,
-    environment: Mapping[str, str] | None = None,
-    *,
-    hosts: Mapping[int, str] | None = None,
-    **more: Any,
-) -> Supervisor:
-    """Return a supervisor of a command that starts the guards of all ranks.
-
-    environment: variables that the command gets besides those of this process. hosts, more: as in `Supervisor`; the
-    hosts of the job if None.
-    """
-    engine = Assignment(
-        rank=-1,
-        host="",
-        command=command,
-        environment=environment or {},
-        directory=job.plan.directory,
-        token=job.token,
-        grace=job.grace,
-    )
-    return Supervisor([engine], job.hosts() if hosts is None else hosts, view, **more)
+#: Returns the supervisor of a job's command that starts the guards: `of_command(job, command, view, environment)`.
+of_command = Supervisor
 
 
 def _hosts_file(lines: Sequence[str]) -> int:
@@ -153,12 +131,9 @@ class Local:
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of the ranks; rank 0 reads the launcher's standard input."""
-        try:
-            stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
-        except OSError:
-            stdin = -1
+        stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
         assignments = job.assignments(options.node_rank if options.no_ssh else 0, stdin)
-        return Supervisor(assignments, job.hosts(), view)
+        return Supervisor(job, GUARD, view, assignments=assignments, inherited=(stdin,))
 
 
 class Pdsh:
@@ -249,13 +224,15 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class Mpi:
-    """One implementation of MPI: mpirun starts a guard for each rank. The program itself need not use MPI.
+class Hydra:
+    """Intel MPI or MPICH: mpirun starts a guard for each rank. The program itself need not use MPI.
 
     The job reaches the guards in the environment, which mpirun transfers and other users cannot read.
 
-    programs: names of its mpirun, those first that no other implementation has. says: what its `--version` says;
-    the name mpirun may be any implementation's. variables_of: the variables that it sets.
+    programs: names of its mpirun, those first that no other implementation has. says: words of its `--version`, and
+    not_says: of another implementation's, whose programs may have the same names. variables_of: the variables that it
+    sets. bootstrap: its option for the program that reaches other hosts; ssh_arguments: its variable for arguments of
+    ssh.
     """
 
     title: str
@@ -264,6 +241,9 @@ class Mpi:
     install: str
     not_says: tuple[str, ...] = ()
     variables_of: Launcher = PMI
+    bootstrap: str = ""
+    ssh_arguments: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable if its mpirun is not installed."""
@@ -314,30 +294,12 @@ class Mpi:
 
         slots: `host:number` of each host; file: the same as lines. job: names of the variables with the job.
         """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Hydra(Mpi):
-    """What Intel MPI and MPICH have in common: the process manager Hydra. It transfers the whole environment.
-
-    bootstrap: its option for the program that reaches other hosts; ssh_arguments: its variable for arguments of ssh.
-    """
-
-    bootstrap: str = ""
-    ssh_arguments: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def placement(
-        self, slots: Sequence[str], file: str, job: Iterable[str], ssh_port: int | None
-    ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the options that place the ranks, and further variables for mpirun."""
         port = {self.ssh_arguments: f"-p {ssh_port}"} if ssh_port is not None else {}
         # Intel MPI takes `-hosts worker-0:2` with a single host for the name `worker-0:2`.
         return (self.bootstrap, "ssh", "-machinefile", file), {**self.variables, **port}
 
 
-class OpenMpi(Mpi):
+class OpenMpi(Hydra):
     """Open MPI. It transfers those variables only that are named."""
 
     def placement(

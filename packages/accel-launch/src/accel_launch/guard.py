@@ -21,7 +21,6 @@ import json
 import os
 import platform
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -64,21 +63,17 @@ def bind_cpus(cpus: Sequence[int]) -> None:
     """Restrict this process to the CPUs; none: no restriction. Raises BindingRefused."""
     if not cpus:
         return
-    found, affinity = f"{sys.platform} has no CPU affinity", set[int]()
-    if hasattr(os, "sched_setaffinity"):
-        try:
-            os.sched_setaffinity(0, cpus)
-            found = ""
-        except OSError as error:
-            found = f"sched_setaffinity: {error.strerror}"
-        affinity = os.sched_getaffinity(0)
-        if not found and (missing := sorted(set(cpus) - affinity)):
-            found = f"the kernel left out {', '.join(map(str, missing))}"
+    try:
+        os.sched_setaffinity(0, cpus)
+        missing = sorted(set(cpus) - os.sched_getaffinity(0))
+        found = f"the kernel left out {', '.join(map(str, missing))}" if missing else ""
+    except (AttributeError, OSError) as error:  # the former where there is no affinity
+        found = f"sched_setaffinity: {error}"
     if found:
         raise BindingRefused(
             what=f"cannot bind this rank to the CPUs {', '.join(map(str, cpus))}",
             found=found,
-            expected=f"CPUs that are online and in this process's cpuset; its affinity is {sorted(affinity)}",
+            expected="CPUs that are online and in this process's cpuset",
             do="make the plan on this host in its present state, or leave out the binding",
         )
 
@@ -118,34 +113,27 @@ _TRACEBACK = b"Traceback (most recent call last)"
 
 
 def open_log(path: Path) -> int:
-    """Open a log for appending: a file of this user, no link, pipe or device that somebody has put there."""
+    """Create a log: no file, link or pipe that somebody has put there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, 0o644)
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-            return descriptor
-        os.close(descriptor)
-        reason = "it is no file of yours"
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        reason = str(error.strerror)
+        reason = error.strerror
     raise LogUnwritable(
         what="cannot write the log of a rank",
         found=f"{path}: {reason}",
-        expected="a new file, or one of this user",
+        expected="a file that does not exist yet, in a folder that you may write to",
         do="give --enable_each_rank_log a folder that only you can write to",
     )
 
 
-#: Seconds for a rank without launcher, for an engine's command without launcher, and for what a rank leaves behind.
-#: They follow each other where mpirun has to reach another host; after 10 s all has ended.
-ORPHAN_GRACE, ENGINE_GRACE, REST_GRACE = 3.0, 1.0, 1.0
+#: Seconds for a rank without launcher, and for what a rank leaves behind.
+ORPHAN_GRACE, REST_GRACE = 3.0, 1.0
 _PARENT_PIPE, _STATUS, _CANNOT_START = 0, 1.0, 127
 
 
 class RankProcess:
-    """A running rank, or an engine's command. Raise OSError if it cannot be started."""
+    """A running rank. Raise OSError if it cannot be started."""
 
     def __init__(self, assignment: Assignment, loop: Loop, environment: Mapping[str, str]) -> None:
         self.assignment, self._loop = assignment, loop
@@ -248,7 +236,7 @@ class RankProcess:
 
 
 class Guard:
-    """Runs the commands of some assignments."""
+    """Runs some ranks."""
 
     def __init__(self, assignments: Sequence[Assignment], environment: Mapping[str, str]) -> None:
         self._assignments, self._environment = assignments, environment
@@ -263,7 +251,8 @@ class Guard:
         """Run the ranks to their end; returns the first exit code that is not 0, 128 + its number for a signal."""
         adopt_orphans()
         self._loop.receive((*STOPPING, *PASSED_ON), self._received)
-        self._loop.call_at_end(_PARENT_PIPE, self._orphaned)
+        with contextlib.suppress(PermissionError):  # epoll's answer for a file, which has no end
+            self._loop.read_lines(_PARENT_PIPE, lambda line: None, self._orphaned)
         affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         for assignment in self._assignments:
             self._start(assignment, assignment.cpus or affinity)
@@ -310,8 +299,7 @@ class Guard:
         self._send(number)
 
     def _orphaned(self) -> None:
-        grace = ENGINE_GRACE if self._assignments[0].rank < 0 else ORPHAN_GRACE
-        self._stop_within(min(grace, self._grace))
+        self._stop_within(min(ORPHAN_GRACE, self._grace))
         self._send(signal.SIGTERM)
 
     def _stop_within(self, grace: float) -> None:

@@ -27,8 +27,6 @@ VARIABLE = "ACCEL_LAUNCH_JOB_"
 _PART = 100_000
 #: Seconds between SIGTERM and SIGKILL.
 GRACE = 10.0
-#: Variables that torch elastic decides, not the plan.
-_ELASTIC = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Job:
         environment = {
             # Alone on its own host, a launcher's ranks inherit its variables.
             **({} if [host.name for host in plan.hosts] == [LOCAL] else plan.exports),
-            **rank.environment,
+            **plan.variables(host, rank),
             # Set to nothing, too: a launcher may itself run in a rank of another job.
             env.STORE_ADDRESS.name: plan.master_addr if listens else "",
         }
@@ -95,15 +93,14 @@ class Job:
 
     def _restarted(self, rank: int, planned: Rank) -> Assignment:
         """Return the assignment of a rank of torch elastic, whose variables this process has."""
-        own = {**planned.environment, "CROSS_RANK": os.environ["GROUP_RANK"]}
-        own["CROSS_SIZE"] = os.environ["GROUP_WORLD_SIZE"]
-        own |= {name: os.environ[name] for name in _ELASTIC}
-        made = self.assignment(self.plan.hosts[self.elastic], replace(planned, rank=rank, environment=own))
+        made = self.assignment(self.plan.hosts[self.elastic], replace(planned, rank=rank))
+        own = {name: os.environ[name] for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        own |= {"CROSS_RANK": os.environ["GROUP_RANK"], "CROSS_SIZE": os.environ["GROUP_WORLD_SIZE"]}
         # Hosts come and go, each with a launcher of its own.
-        environment = {**made.environment, env.STORE_ADDRESS.name: "", env.JOB_SECRET.name: ""}
+        own |= {env.STORE_ADDRESS.name: "", env.JOB_SECRET.name: ""}
         restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
         log = f"{made.log.removesuffix('.log')}_{restarts}.log" if made.log and restarts else made.log
-        return replace(made, environment=environment, log=log)
+        return replace(made, environment={**made.environment, **own}, log=log)
 
     def hosts(self) -> dict[int, str]:
         """Return the name of the host of each rank."""

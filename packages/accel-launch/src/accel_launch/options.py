@@ -202,6 +202,8 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
             yield f"{option} {port}", "a port from 1 to 65535", f"correct {option}"
     if given.no_ssh and given.node_rank < 0:
         yield f"--no_ssh with --node_rank {given.node_rank}", "the host's position, from 0", "add --node_rank"
+    if given.enable_each_rank_log == "":
+        yield "--enable_each_rank_log without a folder", "a folder", "correct --enable_each_rank_log"
     if given.reserve_cores < 0:
         yield f"--reserve_cores {given.reserve_cores}", "0 or more", "give a number of cores"
     if given.master_addr and not is_address(given.master_addr):

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +46,6 @@ DEFAULT_HOSTFILE = "/job/hostfile"
 #: More is a typing error, and would fill the memory.
 MOST_SLOTS = 4096
 _LINE = re.compile(r"(?P<host>\S+)\s+slots=(?P<slots>[0-9]{1,9})")
-_SPEC = re.compile(r"(?P<host>[^:\[\]]+|[^\[]*\[.*\])(?::(?P<slots>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
 
 def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan:
@@ -106,46 +103,23 @@ def load_plan(options: Options) -> Plan:
         ) from error
     plan = Plan.from_json(text, f"the plan {path!r}")
     _check_node_rank(options, [host.name for host in plan.hosts])
-    for host in plan.hosts:
-        owners: dict[int, int] = {}
-        for rank in host.ranks:
-            if shared := sorted(set(rank.cpus) & owners.keys()):
-                raise InvalidPlan(
-                    what=f"two ranks of {host.name} would run on the same CPUs",
-                    found=f"ranks {owners[shared[0]]} and {rank.rank} both have CPU {format_cpu_list(shared)}",
-                    expected="CPUs of its own for each rank that is bound",
-                    do="correct `cpus` of these ranks in the plan, or make it again with --bind_cores_to_rank",
-                )
-            owners.update(dict.fromkeys(rank.cpus, rank.rank))
     if plan.binding:
         check_conflicts(os.environ)
-    return plan.with_master(options.master_addr or plan.master_addr, options.master_port or plan.master_port)
+    port = options.master_port or plan.master_port
+    return replace(plan, master_addr=options.master_addr or plan.master_addr, master_port=port)
 
 
 def check_program(options: Options) -> None:
-    """Raise `InvalidArguments` if the script or module does not exist on this host."""
-    script = options.script or ""
-    found, expected = "", "the path of a Python script"
-    if "\0" in script or any("\0" in argument for argument in options.arguments):
-        found, expected = "an argument with a NUL character", "arguments without it"
-    elif options.module:
-        # Of a module of a package only the package is looked for: finding more would import it.
-        top = script.partition(".")[0]
-        places = [os.getcwd(), *filter(None, sys.path)]
-        spec = importlib.machinery.PathFinder.find_spec(top, places) if top else None
-        if spec is None and top not in sys.builtin_module_names:
-            found = f"no module {top!r} in {os.getcwd()} or in this Python"
-            expected = "a module's name, for `python -m`"
-    elif options.no_python:
-        if shutil.which(script) is None:
-            found, expected = f"{script!r} is not an executable file", "a program, with --no_python"
-    elif not script or not Path(script).exists():
-        found = f"{script!r} in {os.getcwd()} does not exist"
-    elif Path(script).is_dir() and not Path(script, "__main__.py").exists():
-        found = f"{script!r} is a folder without __main__.py"
-    if found:
+    """Raise `InvalidArguments` if the script does not exist on this host."""
+    script = Path(options.script or "")
+    if not (options.module or options.no_python) and not (
+        script.is_file() or (script / "__main__.py").exists()
+    ):
         raise InvalidArguments(
-            what="cannot start the program", found=found, expected=expected, do="correct the path or the name"
+            what="cannot start the program",
+            found=f"{options.script!r} in {os.getcwd()} is not a script",
+            expected="the path of a Python script, or a folder with __main__.py",
+            do="correct the path",
         )
 
 
@@ -273,24 +247,7 @@ def arrange(
     hosts: list[Host] = []
     first = 0
     for name, chosen in slots.items():
-        shared = {
-            "MASTER_ADDR": plan.master_addr,
-            "MASTER_PORT": str(plan.master_port),
-            "WORLD_SIZE": str(sum(map(len, slots.values()))),
-            "LOCAL_SIZE": str(len(chosen)),
-            "LOCAL_WORLD_SIZE": str(len(chosen)),
-            "CROSS_RANK": str(len(hosts)),
-            "CROSS_SIZE": str(len(slots)),
-        }
-        ranks = tuple(
-            Rank(
-                rank=first + local,
-                local_rank=local,
-                slot=slot,
-                environment={"RANK": str(first + local), "LOCAL_RANK": str(local), **shared},
-            )
-            for local, slot in enumerate(chosen)
-        )
+        ranks = tuple(Rank(first + local, local, slot) for local, slot in enumerate(chosen))
         hosts.append(Host(name, len(hosts), ranks, bound_here=True))
         first += len(chosen)
     plan = replace(plan, hosts=tuple(hosts))
@@ -343,25 +300,23 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
     """
     slots = [rank.slot for rank in host.ranks]
     mask, count = machine.mask, machine.devices
-    if mask is None and not accelerator.restricts and slots != list(range(len(slots))):
+    # Numbers of a later variable would count among the devices of a mask.
+    fixed = machine.later or ("" if accelerator.restricts else accelerator.name)
+    if (
+        mask is None
+        and fixed
+        and (slots != list(range(len(slots))) or (machine.later and len(slots) > count))
+    ):
         raise InvalidSelection(
             what=f"a launcher cannot choose the devices of {host.name}",
-            found=f"slots {format_cpu_list(slots)} on {accelerator.name}, whose runtime gives rank i its device i",
+            found=f"slots {format_cpu_list(slots)} with {fixed}, which gives rank i the device i of {count}",
             expected="the first slots of a host",
-            do="leave out --include and --exclude; a runtime may have a variable of its own that restricts a job",
+            do="leave out --include and --exclude, or restrict the job by a visible-devices variable",
         )
+    if machine.later:
+        return None
     if mask is None and not accelerator.ranks_are_devices:
         return [str(slot) for slot in slots]
-    if machine.later:
-        # Its numbers would count among the devices of a mask.
-        if slots == list(range(len(slots))) and len(slots) <= count:
-            return None
-        raise InvalidSelection(
-            what=f"a launcher cannot choose the devices of {machine.later}",
-            found=f"slots {format_cpu_list(slots)} of {host.name}, {count} devices",
-            expected="the first slots of a host",
-            do=f"use {accelerator.visible[0]} instead of this variable",
-        )
     found = f"{accelerator.name} sees {count} devices"
     if mask is not None:
         found = f"{accelerator.visible[0]}={','.join(mask)} leaves {count} devices"
@@ -410,20 +365,14 @@ def _bound(request: Binding, host: Host, machine: Machine, environ: Mapping[str,
 
 def _with_threads(host: Host, machine: Machine, environ: Mapping[str, str]) -> Host:
     """Return the host with OMP_NUM_THREADS in the environment of its ranks."""
-
-    def threads(rank: Rank) -> int:
-        """Return what the first of these says that knows it; 0: nobody."""
-        if rank.cores:
-            return rank.cores  # bound
-        if environ.get("OMP_NUM_THREADS") or not machine.topology.nodes:
-            return 0  # the rank inherits the user's value, or the runtime asks a machine that we do not know
-        # It would start a thread for every core of the machine.
-        return max(machine.topology.core_count() // len(host.ranks), 1)
-
+    # A rank that is not bound would start a thread for every core of the machine. It inherits the user's value.
+    known = not environ.get("OMP_NUM_THREADS") and machine.topology.nodes
+    share = max(machine.topology.core_count() // len(host.ranks), 1) if known else 0
     ranks = []
     for rank in host.ranks:
-        known = {"OMP_NUM_THREADS": str(number)} if (number := threads(rank)) else {}
-        ranks.append(replace(rank, environment={**rank.environment, **known}))
+        number = rank.cores or share
+        own = {"OMP_NUM_THREADS": str(number)} if number else {}
+        ranks.append(replace(rank, environment={**rank.environment, **own}))
     return replace(host, ranks=tuple(ranks))
 
 
@@ -535,40 +484,30 @@ def select(
 
 def _named(text: str, option: str, slots: Slots) -> dict[str, set[int]]:
     """Return the named slots by host; raises `InvalidSelection`."""
+    hosts = "|".join(map(re.escape, sorted(slots, key=len, reverse=True)))
+    # `user@host` has the separator in it.
+    spec = re.compile(rf"(?P<host>{hosts})(:(?P<slots>[0-9]{{1,9}}(,[0-9]{{1,9}})*))?(@(?!$)|$)")
     named: dict[str, set[int]] = {}
-    for spec in _specs(text, slots):
-        match = _SPEC.fullmatch(spec)
-        found = ""
-        if not match:
-            found = f"{spec[:80]!r} is not HOST or HOST:SLOT,SLOT"
-        elif (host := match["host"]) not in slots:
-            found = f"no host {host[:80]!r}"
-        else:
-            own = set(slots[host]) if match["slots"] is None else set(map(int, match["slots"].split(",")))
+    rest, found = text, ""
+    while rest and not found:
+        if match := spec.match(rest):
+            host, chosen = match["host"], match["slots"]
+            own = set(slots[host]) if chosen is None else set(map(int, chosen.split(",")))
             if wrong := sorted(own.difference(slots[host])):
                 found = f"no slot {wrong[0]} on {host}, which has {len(slots[host])}"
             named.setdefault(host, set()).update(own)
-        if found:
-            there = ", ".join(list(slots)[:8]) + (f" and {len(slots) - 8} more" if len(slots) > 8 else "")
-            raise _refused(
-                f" by {option} {text[:200]!r}",
-                found,
-                f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
-                f"correct {option}, or add the host to the hostfile",
-            )
-    return named
-
-
-def _specs(text: str, slots: Slots) -> list[str]:
-    """Split at `@`, but not within `user@host` if the pool has a host of that name."""
-    specs: list[str] = []
-    for part in text.split("@"):
-        joined = f"{specs[-1]}@{part}" if specs else ""
-        if joined and re.sub(r":[0-9,]*$", "", joined) in slots:
-            specs[-1] = joined
+            rest = rest[match.end() :]
         else:
-            specs.append(part)
-    return specs
+            found = f"{rest[:80]!r} does not begin with one of the hosts and its slots"
+    if found:
+        there = ", ".join(list(slots)[:8]) + (f" and {len(slots) - 8} more" if len(slots) > 8 else "")
+        raise _refused(
+            f" by {option} {text[:200]!r}",
+            found,
+            f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
+            f"correct {option}, or add the host to the hostfile",
+        )
+    return named
 
 
 def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:

@@ -94,18 +94,26 @@ def shell_code(code: int) -> int:
 
 
 class Loop:
-    """Waits for lines, for the end of a pipe, for signals and for children that end."""
+    """Waits for lines, for the ends of pipes, for signals and for children that end."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         #: What takes the lines of a pipe, and the unfinished line.
         self._streams: dict[int, tuple[Callable[[bytes], None], bytes]] = {}
 
-    def read_lines(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+    def read_lines(
+        self, descriptor: int, take: Callable[[bytes], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
         """Pass the lines of a pipe on to `take`; an unfinished one if it is long, or if nothing follows."""
+
+        def read() -> None:
+            self._read(descriptor)
+            if descriptor not in self._streams:
+                at_end()
+
         os.set_blocking(descriptor, False)
+        self._selector.register(descriptor, selectors.EVENT_READ, read)
         self._streams[descriptor] = take, b""
-        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._read(descriptor))
 
     def _read(self, descriptor: int) -> bool:
         """Pass on at most 64 KiB; returns False if nothing has arrived. Close the pipe at its end.
@@ -146,21 +154,6 @@ class Loop:
             if descriptor in self._streams:
                 with contextlib.suppress(OSError):
                     self._flush(descriptor)
-
-    def call_at_end(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Call a function when the other end of a pipe is closed."""
-
-        def read() -> None:
-            try:
-                ended = not os.read(descriptor, 4096)
-            except OSError:
-                ended = True
-            if ended:
-                self._selector.unregister(descriptor)
-                call()
-
-        with contextlib.suppress(PermissionError):  # epoll's answer for a file, which has no end
-            self._selector.register(descriptor, selectors.EVENT_READ, read)
 
     def receive(self, numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
         """Call the handler for these signals; each of them, and each child that ends, ends a `wait`."""
@@ -248,7 +241,7 @@ def report_failure(token: str, rank: int, text: str, code: int) -> int:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a guard has to run on this host: a rank, or with the rank -1 an engine's command.
+    """A rank that a guard has to run on this host.
 
     command: argument list of the program. environment: variables to set. cpus, memory_mode, memory_nodes: as in
     `plan.Rank`. grace: seconds between SIGTERM and SIGKILL. token: marks the messages to the launcher. log: file for

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a guard to its end: passes on its output and the launcher's signals, and stops all ranks when one fails.
+"""Runs a guard, or an engine's command that starts guards (mpirun, srun, pdsh), to its end.
 
-The guard runs the ranks of this host, or an engine's command (mpirun, srun, pdsh) whose ranks have guards of their own.
+It passes on their output and the launcher's signals, and stops all ranks when one fails.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 
+from accel_core.processes import SIGNALS
+from accel_launch.job import Job
 from accel_launch.protocol import (
-    GUARD,
     PASSED_ON,
     STDERR,
     STDOUT,
@@ -33,7 +34,9 @@ from accel_launch.protocol import (
     descendants,
     end_processes,
     say,
+    send,
     shell_code,
+    signal_on_parent_end,
     write_all,
 )
 
@@ -149,47 +152,45 @@ class Ends:
 def described(code: int) -> str:
     """Return how a process ended, in words; `code` is negative for a signal."""
     if code < 0:
-        name = _signal_name(-code)
+        name = SIGNALS.get(-code, f"signal {-code}")
         guess = f" ({_GUESSES[name]})" if name in _GUESSES else ""
         return f"was killed by {name}{guess}"
-    if code > 128 and (name := _signal_name(code - 128)).startswith("SIG"):
+    if name := SIGNALS.get(code - 128, ""):
         return f"ended with exit code {code} (128 + {name})"
     return f"ended with exit code {code}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-#: Seconds beyond the grace period after which a guard that has not ended is killed.
+#: Seconds beyond the grace period after which a command that has not ended is killed.
 _SLACK = 4.0
 LostHost = Callable[[bytes], "tuple[str, int] | None"]
 
 
 class Supervisor:
-    """Runs a guard with these assignments; one with a negative rank runs an engine's command.
+    """Runs a guard of this host's ranks, or the command of an engine that starts guards.
 
-    hosts: name of the host of each rank. lost_host: host and exit code, if an engine's line on standard error says that
-    a host has ended. inherited: descriptors for an engine's command. restarts: the engine itself restarts ranks that
-    fail.
+    environment: variables that the command gets in addition to those of this process. assignments: for the guard;
+    empty for an engine. hosts: name of the host of each rank; those of the job if None. lost_host: host and exit code,
+    if an engine's line on standard error says that a host has ended. inherited: descriptors for the command. restarts:
+    the engine itself restarts ranks that fail.
     """
 
     def __init__(
         self,
-        assignments: Sequence[Assignment],
-        hosts: Mapping[int, str],
+        job: Job,
+        command: Sequence[str],
         view: View,
+        environment: Mapping[str, str] | None = None,
         *,
+        assignments: Sequence[Assignment] = (),
+        hosts: Mapping[int, str] | None = None,
         lost_host: LostHost | None = None,
         inherited: Sequence[int] = (),
         restarts: bool = False,
     ) -> None:
-        self._assignments, self._view, self._restarts = assignments, view, restarts
+        self._job, self._command, self._view, self._environment = job, command, view, environment or {}
+        self._assignments, self._restarts = assignments, restarts
         self._lost_host, self._inherited = lost_host, inherited
-        self.ends = Ends(hosts)
+        self.ends = Ends(job.hosts() if hosts is None else hosts)
         #: Exit code of an engine's command, negative for a signal; None: none has ended.
         self.engine_code: int | None = None
         #: The first error in passing on the ranks' output.
@@ -197,11 +198,11 @@ class Supervisor:
         #: The signal by which this process was asked to stop.
         self.stopped_by: int | None = None
         self._loop = Loop()
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._deadline = float("inf")
 
     def run(self) -> None:
-        """Start the guard and wait until it has ended, and everything that was started with it."""
+        """Start the command and wait until it has ended, and everything that was started with it."""
         keep = descendants()
         adopt_orphans()
         received = {*STOPPING, *PASSED_ON}
@@ -215,26 +216,31 @@ class Supervisor:
             self._view.close()
 
     def _watch(self) -> None:
+        directory = self._job.plan.directory
         parent_pipe, kept = os.pipe()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._guard = subprocess.Popen(
-            GUARD,
-            stdin=parent_pipe,
+        self._process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **self._environment},
+            cwd=directory if os.path.isdir(directory) else None,
+            stdin=parent_pipe if self._assignments else subprocess.DEVNULL,
             stdout=out_end,
             stderr=err_end,
-            pass_fds=[*self._inherited, *(each.stdin for each in self._assignments if each.stdin >= 0)],
+            pass_fds=self._inherited,
             # Ctrl-C in the terminal reaches the launcher only, which passes it on.
             start_new_session=True,
+            # A guard notices the end of its parent pipe.
+            preexec_fn=None if self._assignments else functools.partial(signal_on_parent_end, signal.SIGTERM),
         )
         for descriptor in (parent_pipe, out_end, err_end):
             os.close(descriptor)
         for descriptor, target in ((out, STDOUT), (err, STDERR)):
             self._loop.read_lines(descriptor, functools.partial(self._take, target))
-        if self.stopped_by is not None:  # A signal came before there was a guard.
+        if self.stopped_by is not None:  # A signal came before there was a process.
             self._send(signal.SIGTERM)
         with contextlib.suppress(OSError):  # it has ended already
             write_all(kept, json.dumps([asdict(each) for each in self._assignments]).encode() + b"\n")
-        while (code := self._guard.poll()) is None:
+        while (code := self._process.poll()) is None:
             self._loop.wait()
             now = time.monotonic()
             if self.ends.settled(now):
@@ -243,11 +249,9 @@ class Supervisor:
                 self._send(signal.SIGKILL)
         self._loop.drain((out, err))
         os.close(kept)
+        self.engine_code = None if self._assignments else code
         for assignment in self._assignments:
-            if assignment.rank < 0:
-                self.engine_code = code
-            else:
-                self._lose(assignment.rank, code)
+            self._lose(assignment.rank, code)
 
     def _failed(self) -> None:
         """Stop the other ranks, unless the engine restarts them all."""
@@ -259,15 +263,14 @@ class Supervisor:
 
     def _pass_on(self, number: int) -> None:
         if number in STOPPING:
-            grace = max(assignment.grace for assignment in self._assignments)
-            self._deadline = min(self._deadline, time.monotonic() + grace + _SLACK)
+            self._deadline = min(self._deadline, time.monotonic() + self._job.grace + _SLACK)
         self._send(number)
 
     def _send(self, number: int) -> None:
-        if self._guard is not None:
+        if self._process is not None and self._process.poll() is None:
             # mpirun and pdsh take SIGINT for a question of the terminal's user.
-            engine = self._assignments[0].rank < 0 and number == signal.SIGINT
-            self._guard.send_signal(signal.SIGTERM if engine else number)
+            engine = not self._assignments and number == signal.SIGINT
+            send(signal.SIGTERM if engine else number, [-self._process.pid])
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if number in STOPPING:
@@ -275,10 +278,8 @@ class Supervisor:
         self._pass_on(number)
 
     def _take(self, target: int, line: bytes) -> None:
-        text, message = line, None
-        if target == STDERR:
-            text, message = Message.decode(self._assignments[0].token, line)
-        if message is not None and message.rank >= 0:
+        text, message = Message.decode(self._job.token, line) if target == STDERR else (line, None)
+        if message is not None:
             self.ends.take(message, time.monotonic())
             self._view.message(message)
         if text:

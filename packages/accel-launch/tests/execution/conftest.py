@@ -123,20 +123,23 @@ def make_plan(
     ranks: int = 2,
     hosts: Sequence[str] = ("localhost",),
     cpus: Sequence[int] = (),
+    spread: bool = False,
     more: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
     port: int = 29500,
 ) -> Plan:
-    """A plan with `ranks` ranks on each host, of which nothing is left to decide."""
+    """A plan with `ranks` ranks on each host, bound to `cpus`. spread: each rank has a part of them."""
     program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
     job = Plan((), "127.0.0.1", port, program, str(folder))
     plan = planning.arrange(job, dict.fromkeys(hosts, range(ranks)), {}, None, {})
 
     def bound(host: Host) -> Host:
-        made = tuple(replace(rank, cpus=tuple(cpus), cores=len(cpus)) for rank in host.ranks)
-        return replace(host, ranks=made, bound_here=False).with_variables(
-            {"OMP_NUM_THREADS": "1", **(more or {})}
+        own = [cpus[rank.local_rank :: ranks] if spread else cpus for rank in host.ranks]
+        made = (
+            replace(rank, cpus=tuple(cpu), cores=len(cpu)) for rank, cpu in zip(host.ranks, own, strict=True)
         )
+        host = replace(host, ranks=tuple(made), bound_here=False)
+        return host.with_variables({"OMP_NUM_THREADS": "1", **(more or {})})
 
     return replace(plan, hosts=tuple(map(bound, plan.hosts)))
 

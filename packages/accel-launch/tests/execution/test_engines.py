@@ -94,22 +94,24 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
 ):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     hosts = ("localhost",) if engine == "local" else TWO
-    cpu = min(os.sched_getaffinity(0))
+    cpus = sorted(os.sched_getaffinity(0))[:2]
     environment = {**fakes, "PYTHONPATH": "/no/$(touch hacked)/`touch hacked`/%h'\""}
     launch = start(
         DUMP,
         hosts=hosts,
         options={"launcher": engine, "launcher_args": ["--mine", "two words"], "ssh_port": 2222},
         environment=environment,
-        cpus=(cpu,),
+        cpus=cpus,
+        spread=True,
         arguments=HOSTILE,
         more={f"HOSTILE_{index}": value for index, value in enumerate(HOSTILE)},
     )
     assert launch.wait() == 0, launch.err
     plan = Plan.from_json((tmp_path / f"plan-{launch.mark}.json").read_text())
-    for _, rank in plan.ranks():
+    for host, rank in plan.ranks():
+        variables = plan.variables(host, rank)
         found, *others = json.loads((tmp_path / f"rank{rank.rank}.json").read_text())
-        assert others == [HOSTILE, str(tmp_path), [cpu]]
+        assert others == [HOSTILE, str(tmp_path), [cpus[rank.local_rank]]]
         inherited = {**os.environ, **environment, "LC_CTYPE": found.get("LC_CTYPE", "")}
         new = {
             name: value
@@ -120,9 +122,7 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
         }
         assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if rank.rank else "127.0.0.1")
         assert bool(new.pop("ACCEL_JOB_SECRET", "")) == (engine == "local")
-        assert new == {
-            name: value for name, value in rank.environment.items() if inherited.get(name) != value
-        }
+        assert new == {name: value for name, value in variables.items() if inherited.get(name) != value}
         assert found["PYTHONPATH"] == environment["PYTHONPATH"]
         assert not [name for name in found if name.startswith(VARIABLE)]
     assert not list(tmp_path.rglob("hacked"))
@@ -218,32 +218,25 @@ def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "plan", "said"),
+    ("options", "hosts", "said"),
     [
-        ({"launcher": "local"}, {"hosts": ("worker-0", "worker-1")}, "ACC-614"),
+        ({"launcher": "local"}, ("worker-0", "worker-1"), "ACC-614"),
         (
             {"launcher": "slurm", "elastic_training": True},
-            {},
+            ("localhost",),
             "--elastic_training cannot be used with an engine",
         ),
-        ({"enable_each_rank_log": "/dev/null/logs"}, {}, "ACC-615"),
-        ({"enable_each_rank_log": ""}, {}, "ACC-615"),
+        ({}, ("localhost",), "ACC-607"),
     ],
 )
-def test_what_cannot_work_is_found_before_anything_starts(start, fakes, tmp_path, options, plan, said):
-    launch = start("touch started", options=options, environment=fakes, **plan)
-    assert launch.wait() == 2
-    assert said in launch.err
-    assert not (tmp_path / "started").exists()
-
-
-def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path):
+def test_errors_before_anything_starts(start, fakes, tmp_path, options, hosts, said):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        launch = start("touch started", port=other.getsockname()[1])
+        port = other.getsockname()[1]
+        launch = start("touch started", options=options, environment=fakes, hosts=hosts, port=port)
         assert launch.wait() == 2
-    assert "ACC-607" in launch.err
+    assert said in launch.err
     assert not (tmp_path / "started").exists()
 
 

@@ -134,19 +134,19 @@ def test_output_survives_a_slow_reader_of_a_non_blocking_pipe(start):
     assert launch.wait() == 0, launch.err
 
 
-def test_a_log_is_not_written_through_a_link_nor_to_what_is_no_file(tmp_path):
+def test_log_is_a_new_file(start, tmp_path):
     target = tmp_path / "authorized_keys"
     target.write_text("mine\n")
     (tmp_path / "link.log").symlink_to(target)
     os.mkfifo(tmp_path / "pipe.log")
-    for name in ("link.log", "pipe.log"):
+    for path in (tmp_path / "link.log", tmp_path / "pipe.log", target):
         with pytest.raises(LogUnwritable):
-            guard.open_log(tmp_path / name)
-    if os.geteuid() == 0:  # Only root can make files of another user.
-        os.chown(target, 12345, 12345)
-        with pytest.raises(LogUnwritable, match="no file of yours"):
-            guard.open_log(target)
+            guard.open_log(path)
     assert target.read_text() == "mine\n"
+    launch = start("touch started", options={"enable_each_rank_log": "/dev/null/logs"})
+    assert launch.wait() == 1
+    assert "ACC-615" in launch.err
+    assert not (tmp_path / "started").exists()
 
 
 # Standard streams that are closed, or cannot be written: the job runs, and what is lost is said
