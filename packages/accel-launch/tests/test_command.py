@@ -222,7 +222,6 @@ def test_arguments_of_script():
         ("--emit sbatch --job_name '$(x)' train.py", "--job_name '$(x)'"),
         ("--emit k8s --image=x:1 --resource cpu train.py", "--resource 'cpu'"),
         ("--emit k8s --image=x:1 --resource 'cpu: 1\nx=3' train.py", "--resource 'cpu:"),
-        ("--emit ray --resource memory=8Gi train.py", "without a unit"),
         ("--emit sbatch --launcher_args \"'--a\nrm -rf x'\" train.py", "without control characters"),
         ("--enable_each_rank_log= train.py", "--enable_each_rank_log"),
         ("--autotuning tune train.py", "deepspeed --autotuning tune"),

@@ -20,7 +20,7 @@ from accel_launch import elastic, engines, planning, ssh
 from accel_launch.engines import Local
 from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
 from accel_launch.job import Job
-from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options, add_arguments, parsed
+from accel_launch.options import DEFAULT_PORT, Options, add_arguments, parsed
 from accel_launch.plan import Plan
 from accel_launch.protocol import STDOUT, say, write_all
 from accel_launch.supervisor import View
@@ -176,7 +176,7 @@ def _print(plan: Plan, given: Options) -> None:
     from accel_launch import emit
 
     if (given.emit or given.json) and (names := plan.secrets()):
-        where = "a Secret" if given.emit in IN_CONTAINERS else "this output"
+        where = "a Secret" if given.emit == "k8s" else "this output"
         say(f"{where} has what looks like secrets: {', '.join(names)}")
         with contextlib.suppress(OSError, ValueError):
             if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):

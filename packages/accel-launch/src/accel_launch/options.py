@@ -18,15 +18,13 @@ from accel_launch.plan import is_address
 #: PyTorch's default for rank 0.
 DEFAULT_PORT = 29500
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-EMITS = ("sbatch", "k8s", "pytorchjob", "ray")
-#: Formats whose program runs in a container image.
-IN_CONTAINERS = ("k8s", "pytorchjob")
+EMITS = ("sbatch", "k8s")
 _HOSTS, _PROGRAM, _BINDING = "hosts and slots", "program", "binding"
 _ENGINE, _PLAN = "how ranks are started", "plan"
 #: A label of DNS, which names of Kubernetes objects are; short enough for the names made of it.
 _JOB_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
-_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}=[0-9]{1,9}(\.[0-9]{1,3})?(?P<unit>[A-Za-z]{0,2})")
+_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}=[0-9]{1,9}(\.[0-9]{1,3})?[A-Za-z]{0,2}")
 
 
 def _option(group: str, default: Any, text: str | None = None, *names: str, **keywords: Any) -> Any:
@@ -140,11 +138,11 @@ class Options:
         choices=EMITS,
     )
     job_name: str = _option(_PLAN, "accel", "with --emit: name of the job", metavar="NAME")
-    image: str | None = _option(_PLAN, None, "with --emit k8s, pytorchjob: container image")
+    image: str | None = _option(_PLAN, None, "with --emit k8s: container image")
     resource: tuple[str, ...] = _option(
         _PLAN,
         (),
-        "with --emit k8s, pytorchjob: limit of each pod, such as cpu=64; with ray: of each rank",
+        "with --emit k8s: limit of each pod, such as cpu=64",
         action="append",
         metavar="NAME=N",
     )
@@ -213,7 +211,7 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
 
 
 def _faults_of_emit(given: Options, emit: str) -> Iterator[tuple[str, str, str]]:
-    if emit in IN_CONTAINERS and not _IMAGE.fullmatch(given.image or ""):
+    if emit == "k8s" and not _IMAGE.fullmatch(given.image or ""):
         found = f"--emit {emit} with --image {given.image!r:.80}"
         do = "correct --image" if given.image else "add --image"
         yield found, "the container image that has the program", do
@@ -224,7 +222,5 @@ def _faults_of_emit(given: Options, emit: str) -> Iterator[tuple[str, str, str]]
         expected = "options of sbatch without control characters, such as --partition=cpu"
         yield f"--launcher_args {given.launcher_args!r:.80}", expected, "correct --launcher_args"
     for text in given.resource:
-        match = _RESOURCE.fullmatch(text)
-        if match is None or (emit == "ray" and match["unit"]):
-            expected = "NAME=N, such as cpu=64; for ray without a unit"
-            yield f"--resource {text!r:.80}", expected, "correct --resource"
+        if not _RESOURCE.fullmatch(text):
+            yield f"--resource {text!r:.80}", "NAME=N, such as cpu=64", "correct --resource"

@@ -22,7 +22,7 @@ from accel_launch.errors import (
     InvalidSelection,
 )
 from accel_launch.machine import Accelerator, Machine, divide, usable_cores
-from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options
+from accel_launch.options import DEFAULT_PORT, Options
 from accel_launch.plan import (
     LOCAL,
     Binding,
@@ -82,8 +82,7 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
             "this DeepSpeed has no elastic training (removed in 0.19, #8563): it refuses a config with "
             "`elasticity`. The launcher restarts ranks all the same; leave that section out"
         )
-    plan = replace(plan, notes=tuple(notes))
-    return with_devices(plan, accelerator) if options.emit == "ray" else plan
+    return replace(plan, notes=tuple(notes))
 
 
 def load_plan(options: Options) -> Plan:
@@ -157,7 +156,7 @@ def _without_hosts(
     """Return the plan without its hosts. alone: all ranks are on this machine."""
     directory, python = os.getcwd(), sys.executable
     files = ssh.variable_files(environ, Path.home(), Path(directory))
-    if options.emit in IN_CONTAINERS:
+    if options.emit == "k8s":
         # Neither this machine's folders nor its variables mean anything there, apart from those written down for it.
         exports = ssh.exported_variables({}, accelerator, "", files)
         directory, python = ".", "python"
@@ -178,7 +177,7 @@ def _without_hosts(
 def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict[str, int]:
     """Return the slots without a hostfile: of this machine, or of as many machines as a cluster is to give."""
     asked = min(options.num_accelerators, MOST_SLOTS)
-    if options.emit is not None and (options.emit != "ray" or options.num_nodes > 1):
+    if options.emit is not None:
         if asked <= 0:
             raise InvalidSelection(
                 what=f"the number of ranks for --emit {options.emit} is unknown",
@@ -281,16 +280,6 @@ def complete(
     host = _with_threads(host, machine, environ)
     hosts = (*plan.hosts[:node_rank], host, *plan.hosts[node_rank + 1 :])
     return replace(plan, hosts=hosts, notes=_notes(hosts))
-
-
-def with_devices(plan: Plan, accelerator: Accelerator) -> Plan:
-    """Return the plan with the slots as visible devices of hosts that nobody can ask, nor completes later."""
-    hosts = []
-    for host in plan.hosts:
-        visible: dict[str, str] = {}
-        accelerator.set_visible(visible, [str(rank.slot) for rank in host.ranks])
-        hosts.append(host.with_variables(visible) if host.bound_here else host)
-    return replace(plan, hosts=tuple(hosts))
 
 
 def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str] | None:
