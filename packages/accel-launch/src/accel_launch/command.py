@@ -18,7 +18,7 @@ from pathlib import Path
 from accel_core.api import CURRENT
 from accel_launch import elastic, engines, planning, ssh
 from accel_launch.engines import Local
-from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
+from accel_launch.errors import EngineRefused, PortInUse
 from accel_launch.job import Job
 from accel_launch.options import DEFAULT_PORT, Options, add_arguments, parsed
 from accel_launch.plan import Plan
@@ -80,18 +80,9 @@ def _view(plan: Plan, options: Options) -> tuple[View, bool]:
 def _pid_file() -> Iterator[None]:
     """Write the launcher's pid to the file that deepspeed's `--save_pid` writes, as long as the job runs."""
     path = Path(tempfile.gettempdir(), f"{os.getpid()}.deepspeed")
+    path.unlink(missing_ok=True)
     try:
-        # Not through a link that another user has laid there.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except OSError as error:
-        raise LogUnwritable(
-            what="cannot write the launcher's pid",
-            found=f"{path}: {error.strerror}",
-            expected="a file that does not exist yet",
-            do="remove it, or leave out --save_pid",
-        ) from error
-    try:
-        with os.fdopen(descriptor, "w") as file:
+        with path.open("x") as file:  # not through a link that another user has put there
             file.write(str(os.getpid()))
         write_all(STDOUT, f"launcher pid: {os.getpid()}\n".encode())
         yield

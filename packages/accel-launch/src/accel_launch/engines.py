@@ -99,20 +99,8 @@ def named(name: str) -> Engine:
             do=f"choose one of them, or install the package that has an entry point {name!r} of the group "
             f"{ENTRY_POINT_GROUP}",
         )
-    point = points[name]
-    try:
-        loaded = point.load()
-        engine: Engine = loaded() if isinstance(loaded, type) else loaded
-        missing = [part for part in ("check", "supervisor") if not callable(getattr(engine, part, None))]
-        if missing:
-            raise TypeError(f"{type(engine).__name__} without {' and '.join(missing)}")
-    except Exception as error:
-        raise UnknownEngine(
-            what=f"the engine {name!r} cannot be used",
-            found=f"{type(error).__name__}: {error} (from {point.value})",
-            expected="an accel_launch.engines.Engine",
-            do="upgrade or remove the package that declares it",
-        ) from error
+    loaded = points[name].load()
+    engine: Engine = loaded() if isinstance(loaded, type) else loaded
     return engine
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import errno
 import functools
 import json
 import os
@@ -88,24 +87,13 @@ def bind_memory(mode: str, nodes: Sequence[int]) -> str:
     call = _CALLS.get(platform.machine()) if sys.platform.startswith("linux") else None
     if call is None:
         return f"set_mempolicy is not known on {sys.platform} {platform.machine()}"
-    many = mode == "preferred" and len(nodes) > 1
-    error = _set_mempolicy(call, _PREFERRED_MANY if many else _MODES[mode], nodes)
-    if error == errno.EINVAL and many:
-        error = _set_mempolicy(call, _MODES[mode], nodes[:1])
-    return f"set_mempolicy: {os.strerror(error)}" if error else ""
-
-
-def _set_mempolicy(call: int, mode: int, nodes: Sequence[int]) -> int:
-    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
-    words = max(nodes) // bits + 1
-    mask = (ctypes.c_ulong * words)()
-    for node in nodes:
-        mask[node // bits] |= 1 << (node % bits)
+    number = _PREFERRED_MANY if mode == "preferred" and len(nodes) > 1 else _MODES[mode]
+    size = 8 * (max(nodes) // 64 + 1)
+    mask = sum(1 << node for node in nodes).to_bytes(size, sys.byteorder)
     libc = ctypes.CDLL(None, use_errno=True)
     # The kernel reads one bit less than it is given.
-    size = ctypes.c_ulong(words * bits + 1)
-    failed = libc.syscall(ctypes.c_long(call), ctypes.c_int(mode), mask, size)
-    return ctypes.get_errno() if failed else 0
+    failed = libc.syscall(ctypes.c_long(call), ctypes.c_int(number), mask, ctypes.c_ulong(8 * size + 1))
+    return f"set_mempolicy: {os.strerror(ctypes.get_errno())}" if failed else ""
 
 
 _LAST_LINES, _LONGEST = 20, 1000

@@ -64,11 +64,6 @@ def is_loopback(host: str) -> bool:
     return found is not None and found.is_loopback
 
 
-def machine_name(host: str) -> str:
-    """Return the host of `user@host` as it is compared: a machine has one entry, whoever logs in."""
-    return host.rpartition("@")[2].casefold()
-
-
 #: Increased when a field changes its meaning; a plan of another version is refused.
 VERSION = 1
 
@@ -243,7 +238,7 @@ def _contradictions(plan: Plan) -> Iterator[str]:
             yield f"hosts[{position}]: local ranks that are not 0, 1, 2, …"
     if not plan.hosts or [rank.rank for _, rank in plan.ranks()] != list(range(plan.world_size)):
         yield "hosts: global ranks that are not 0, 1, 2, …"
-    if len({machine_name(host.name) for host in plan.hosts}) < len(plan.hosts):
+    if len({address(host.name).casefold() for host in plan.hosts}) < len(plan.hosts):
         yield "hosts: a machine twice"
     for variables in (plan.exports, *(rank.environment for _, rank in plan.ranks())):
         if wrong := [name for name in variables if not is_variable_name(name)]:

@@ -33,7 +33,6 @@ from accel_launch.plan import (
     address,
     is_host_name,
     is_loopback,
-    machine_name,
 )
 
 LOOPBACK = "127.0.0.1"
@@ -145,9 +144,8 @@ def _check_node_rank(options: Options, hosts: list[str]) -> None:
 
 def _runs_here(options: Options, hosts: list[str]) -> bool:
     """Whether all ranks run on this machine: one host, and no engine that could start them on another."""
-    if options.emit:
-        return hosts == [LOCAL]
-    return len(hosts) == 1 and not options.force_multi and options.launcher in ("", "local")
+    engine = options.emit or options.force_multi or options.launcher not in ("", "local")
+    return len(hosts) == 1 and not engine
 
 
 def _without_hosts(
@@ -419,7 +417,7 @@ def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
             complaint = "`slots=` and a whole number do not follow the host, or something follows them"
         elif not 0 < int(match["slots"]) <= MOST_SLOTS:
             complaint = f"{match['slots']} slots; a host has 1 to {MOST_SLOTS}"
-        elif (name := machine_name(host)) in lines:
+        elif (name := address(host).casefold()) in lines:
             complaint = f"{host} is on line {lines[name]} already"
         else:
             hosts[host], lines[name] = int(match["slots"]), number
