@@ -143,47 +143,41 @@ def parse(*arguments: str) -> Options:
     return options.parsed(parser.parse_args(arguments))
 
 
-DEEPSPEED = (
-    *("-H", "hosts", "-i", "a@b:0,2", "-e", "c", "--num_nodes", "2", "--num_gpus", "3"),
-    *("--master_addr", "10.0.0.1", "--master_port", "29501", "--node_rank", "1", "--launcher", "OpenMPI"),
-    *("--launcher_args", "-x 'A B' --tag", "--module", "--no_local_rank", "--no_ssh", "--no_ssh_check"),
-    *("--force_multi", "--save_pid", "--enable_each_rank_log", "logs", "--bind_cores_to_rank"),
-    *("--bind_core_list", "0-51,56-107", "--ssh_port", "2222", "--venv_script", "bin/activate"),
-    *("--elastic_training", "--min_elastic_nodes", "1", "--max_elastic_nodes", "4"),
-    *("--log_level", "warning", "train", "--num_gpus", "8", "-q", "--", "rest"),
-)
+#: DeepSpeed's options that take a value, and those that do not.
+VALUES = {
+    "hostfile": "hosts",
+    "include": "a@b:0,2",
+    "exclude": "c",
+    "num_nodes": 2,
+    "master_addr": "10.0.0.1",
+    "master_port": 29501,
+    "node_rank": 1,
+    "enable_each_rank_log": "logs",
+    "bind_core_list": "0-51,56-107",
+    "ssh_port": 2222,
+    "venv_script": "bin/activate",
+    "min_elastic_nodes": 1,
+    "max_elastic_nodes": 4,
+    "log_level": "warning",
+}
+SWITCHES = [
+    "module",
+    "no_local_rank",
+    "no_ssh",
+    "no_ssh_check",
+    "force_multi",
+    "save_pid",
+    "elastic_training",
+]
 
 
 def test_options_of_deepspeed():
-    assert parse(*DEEPSPEED) == Options(
-        script="train",
-        arguments=("--num_gpus", "8", "-q", "--", "rest"),
-        hostfile="hosts",
-        include="a@b:0,2",
-        exclude="c",
-        num_nodes=2,
-        num_accelerators=3,
-        master_addr="10.0.0.1",
-        master_port=29501,
-        node_rank=1,
-        launcher="openmpi",
-        launcher_args=("-x", "A B", "--tag"),
-        module=True,
-        no_local_rank=True,
-        no_ssh=True,
-        no_ssh_check=True,
-        force_multi=True,
-        save_pid=True,
-        enable_each_rank_log="logs",
-        bind_cores_to_rank=True,
-        bind_core_list="0-51,56-107",
-        ssh_port=2222,
-        venv_script="bin/activate",
-        elastic_training=True,
-        min_elastic_nodes=1,
-        max_elastic_nodes=4,
-        log_level="warning",
-    )
+    words = [f"--{name}={value}" for name, value in VALUES.items()] + [f"--{name}" for name in SWITCHES]
+    words += ["--num_gpus", "3", "--launcher", "OpenMPI", "--launcher_args", "-x 'A B' --tag", "train"]
+    named = {"launcher": "openmpi", "launcher_args": ("-x", "A B", "--tag"), "num_accelerators": 3}
+    assert parse(*words) == Options(script="train", **VALUES, **dict.fromkeys(SWITCHES, True), **named)  # type: ignore[arg-type]
+    short = parse("-H", "hosts", "-i", "a", "-e", "b", "x.py")
+    assert (short.hostfile, short.include, short.exclude) == ("hosts", "a", "b")
 
 
 def test_arguments_of_script():
@@ -203,12 +197,10 @@ def test_arguments_of_script():
         ("--module --no_python train", "--module and --no_python"),
         ("--json train.py", "--json without --dry_run"),
         ("--master_port 0 train.py", "--master_port 0"),
-        ("--master_port 65536 train.py", "--master_port 65536"),
         ("--ssh_port -1 train.py", "--ssh_port -1"),
         ("--reserve_cores -1 train.py", "--reserve_cores -1"),
         ("--no_ssh train.py", "--no_ssh with --node_rank -1"),
         ('--launcher_args "\'open" train.py', "No closing quotation"),
-        ("--master_addr -x train.py", "--master_addr"),
         ("'--master_addr=$(reboot)' train.py", "--master_addr '$(reboot)'"),
         *(
             (f"{option} {number} train.py", f"found '{number}', expected 1 or more")
@@ -218,7 +210,6 @@ def test_arguments_of_script():
         ("--emit k8s train.py", "add --image"),
         ("--emit k8s --image 'x y' train.py", "--image 'x y'"),
         ("--emit k8s --image=x:1 --job_name 'a\nkind: Pod' train.py", "--job_name"),
-        ("--emit k8s --image=x:1 --job_name Upper train.py", "--job_name 'Upper'"),
         ("--emit sbatch --job_name '$(x)' train.py", "--job_name '$(x)'"),
         ("--emit k8s --image=x:1 --resource cpu train.py", "--resource 'cpu'"),
         ("--emit k8s --image=x:1 --resource 'cpu: 1\nx=3' train.py", "--resource 'cpu:"),

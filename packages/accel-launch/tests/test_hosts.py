@@ -91,24 +91,29 @@ POOL = {"worker-0": 4, "worker-1": 4, "me@worker-2": 2, "[::1]": 1}
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "slots"),
+    ("options", "slots"),
     [
-        ("include", "worker-0", {"worker-0": (0, 1, 2, 3)}),
-        ("include", "worker-1:0,2@worker-0", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 2)}),
-        ("include", "worker-0:2,0,2", {"worker-0": (0, 2)}),
-        ("include", "worker-0:1@worker-0:3", {"worker-0": (1, 3)}),
-        ("include", "me@worker-2", {"me@worker-2": (0, 1)}),
+        ("include=worker-0", {"worker-0": (0, 1, 2, 3)}),
+        ("include=worker-1:0,2@worker-0", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 2)}),
+        ("include=worker-0:2,0,2", {"worker-0": (0, 2)}),
+        ("include=worker-0:1@worker-0:3", {"worker-0": (1, 3)}),
+        ("include=me@worker-2", {"me@worker-2": (0, 1)}),
         (
-            "include",
-            "worker-0:0@me@worker-2:1@[::1]:0",
+            "include=worker-0:0@me@worker-2:1@[::1]:0",
             {"worker-0": (0,), "me@worker-2": (1,), "[::1]": (0,)},
         ),
-        ("exclude", "worker-0:0@worker-1@[::1]:0", {"worker-0": (1, 2, 3), "me@worker-2": (0, 1)}),
-        ("exclude", "worker-0:0,1,2,3@me@worker-2", {"worker-1": (0, 1, 2, 3), "[::1]": (0,)}),
+        ("exclude=worker-0:0@worker-1@[::1]:0", {"worker-0": (1, 2, 3), "me@worker-2": (0, 1)}),
+        ("exclude=worker-0:0,1,2,3@me@worker-2", {"worker-1": (0, 1, 2, 3), "[::1]": (0,)}),
+        ("num_nodes=2", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 1, 2, 3)}),
+        ("num_slots=1", dict.fromkeys(POOL, (0,))),
+        # Fewer hosts count for the slots that all must have.
+        ("num_nodes=2 num_slots=4", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 1, 2, 3)}),
     ],
 )
-def test_selected_slots(option, text, slots):
-    assert list(select(POOL, **{option: text}).items()) == list(slots.items())  # type: ignore[arg-type]
+def test_selected_slots(options, slots):
+    given = dict(option.split("=") for option in options.split())
+    found = select(POOL, **{name: int(text) if text.isdigit() else text for name, text in given.items()})  # type: ignore[arg-type]
+    assert list(found.items()) == list(slots.items())
 
 
 @pytest.mark.parametrize(
@@ -122,14 +127,6 @@ def test_unknown_hosts_and_slots(text, option):
         select(POOL, **{option: text})  # type: ignore[arg-type]
     assert f"--{option} {text!r}" in caught.value.what
     assert "worker-0, worker-1, me@worker-2, [::1]" in caught.value.expected
-
-
-def test_first_hosts_and_slots():
-    pool = {"worker-0": 4, "worker-1": 4, "worker-2": 2}
-    assert select(pool, num_nodes=2) == {"worker-0": (0, 1, 2, 3), "worker-1": (0, 1, 2, 3)}
-    assert select(pool, num_slots=1) == {"worker-0": (0,), "worker-1": (0,), "worker-2": (0,)}
-    # Fewer hosts count for the slots that all must have.
-    assert select(pool, num_nodes=2, num_slots=4) == select(pool, num_nodes=2)
 
 
 @pytest.mark.parametrize(

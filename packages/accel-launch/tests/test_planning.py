@@ -55,19 +55,11 @@ def test_variables_of_ranks(here, toy):
     slots = {"worker-0": (0, 1), "worker-1": (0, 2, 3)}
     plan = planning.arrange(JOB, slots, dict.fromkeys(slots, here), toy, {})
     seen = [plan.variables(*each) for each in plan.ranks()]
-    assert seen[3] == {
-        "RANK": "3",
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "5",
-        "LOCAL_SIZE": "3",
-        "LOCAL_WORLD_SIZE": "3",
-        "MASTER_ADDR": "worker-0",
-        "MASTER_PORT": "29500",
-        "CROSS_RANK": "1",
-        "CROSS_SIZE": "2",
-        "TOY_VISIBLE_DEVICES": "0,2,3",
-        "OMP_NUM_THREADS": "2",
-    }
+    expected = """
+        RANK=3 LOCAL_RANK=1 WORLD_SIZE=5 LOCAL_SIZE=3 LOCAL_WORLD_SIZE=3 CROSS_RANK=1 CROSS_SIZE=2
+        MASTER_ADDR=worker-0 MASTER_PORT=29500 TOY_VISIBLE_DEVICES=0,2,3 OMP_NUM_THREADS=2
+    """
+    assert seen[3] == dict(pair.split("=") for pair in expected.split())
     assert [variables["RANK"] for variables in seen] == ["0", "1", "2", "3", "4"]
     assert [variables["LOCAL_RANK"] for variables in seen] == ["0", "1", "0", "1", "2"]
     assert [rank.device for _, rank in plan.ranks()] == ["0", "1", "0", "2", "3"]
@@ -157,33 +149,27 @@ RULE = VisibleDevices(("TOY_VISIBLE_DEVICES",), later=("TOY_SELECTOR",))
 
 
 @pytest.mark.parametrize(
-    ("variables", "count", "found"),
+    ("variables", "count", "mask", "remark", "later"),
     [
-        ({}, 4, (None, (), "")),
+        ("", 4, None, "", ""),
+        ("TOY_VISIBLE_DEVICES=", 0, None, "TOY_VISIBLE_DEVICES is empty, which hides all devices", ""),
+        ("TOY_VISIBLE_DEVICES=3,1", 2, ("3", "1"), "", ""),
+        ("TOY_VISIBLE_DEVICES=1,9", 1, ("1",), "the runtime ignores 9 of TOY_VISIBLE_DEVICES=1,9", ""),
         (
-            {"TOY_VISIBLE_DEVICES": ""},
-            0,
-            (None, ("TOY_VISIBLE_DEVICES is empty, which hides all devices",), ""),
-        ),
-        ({"TOY_VISIBLE_DEVICES": "3, 1"}, 2, (("3", "1"), (), "")),
-        (
-            {"TOY_VISIBLE_DEVICES": "1,9,2"},
+            "TOY_VISIBLE_DEVICES=1 TOY_SELECTOR=1",
             1,
-            (("1",), ("the runtime ignores 9, 2 of TOY_VISIBLE_DEVICES=1,9,2",), ""),
-        ),
-        (
-            {"TOY_VISIBLE_DEVICES": "1,2", "TOY_SELECTOR": "1"},
-            1,
-            (None, ("TOY_SELECTOR=1 chooses among them",), "TOY_SELECTOR=1"),
+            None,
+            "TOY_SELECTOR=1 chooses among them",
+            "TOY_SELECTOR=1",
         ),
     ],
 )
-def test_visible_devices_of_machine(variables, count, found, monkeypatch, toy):
+def test_visible_devices_of_machine(variables, count, mask, remark, later, monkeypatch, toy):
     device = SimpleNamespace(visible=RULE, device_count=lambda: count)
     monkeypatch.setattr(machine, "accelerator", lambda: toy)
     monkeypatch.setattr(machine, "get_accelerator", lambda: device)
-    here = machine.this_machine(variables)
-    assert (here.mask, here.remarks, here.later) == found
+    here = machine.this_machine(dict(each.split("=") for each in variables.split()))
+    assert (here.mask, here.remarks, here.later) == (mask, (remark,) if remark else (), later)
 
 
 def test_unknown_host_is_completed_later(here, toy):
@@ -294,17 +280,13 @@ def test_single_host(monkeypatch):
         assert (there.master_addr, there.notes, asked.pop()) == ("worker-0", (), "worker-0")
     Path("hosts").write_text("127.0.0.1 slots=2\n")
     assert make(hostfile="hosts").notes == ()
-
-
-@pytest.mark.usefixtures("place")
-def test_launcher_in_a_rank_is_noted():
-    def notes(environ, **given):
-        return planning.make_plan(Options(script="train.py", **given), environ).notes
-
-    environ = {"PMI_RANK": "1", "PMI_SIZE": "2"}
-    assert "rank 1 of 2 of PMI" in notes(environ)[0]
-    assert notes(environ, no_ssh=True, node_rank=0) == ()  # as in a task of srun
-    assert notes({"PMI_RANK": "0", "PMI_SIZE": "1"}) == ()
+    # The launcher itself runs in a rank.
+    outer, options = {"PMI_RANK": "1", "PMI_SIZE": "2"}, Options(script="train.py")
+    assert "rank 1 of 2 of PMI" in planning.make_plan(options, outer).notes[0]
+    assert (
+        planning.make_plan(replace(options, no_ssh=True, node_rank=0), outer).notes == ()
+    )  # as in a task of srun
+    assert planning.make_plan(options, {"PMI_RANK": "0", "PMI_SIZE": "1"}).notes == ()
 
 
 @pytest.mark.usefixtures("place")
@@ -337,29 +319,20 @@ def test_table_of_plan():
 
 
 @pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("given", "command"),
-    [
-        ({"arguments": ("--lr", "1")}, (sys.executable, "-u", "train.py")),
-        ({"script": "train", "module": True}, (sys.executable, "-u", "-m", "train")),
-        ({"script": "./run.sh", "no_python": True, "no_local_rank": True}, ("./run.sh",)),
-    ],
-)
-def test_commands_of_programs(given, command):
-    program = make(**given).program
-    assert program.command == command
-    assert program.arguments == given.get("arguments", ())
-    assert program.pass_local_rank == ("no_local_rank" not in given)
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("script", ["missing.py", "", "."])
-def test_missing_script_is_named_first(script, monkeypatch):
+def test_commands_of_programs(monkeypatch):
+    python = (sys.executable, "-u")
+    program = make(arguments=("--lr", "1")).program
+    assert program == Program((*python, "train.py"), ("--lr", "1"))
+    assert make(script="train", module=True).program == Program((*python, "-m", "train"))
+    assert make(script="./run.sh", no_python=True, no_local_rank=True).program == Program(
+        ("./run.sh",), (), False
+    )
     Path("hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
     monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
-    with pytest.raises(InvalidArguments) as caught:
-        make(hostfile="hosts", script=script)
-    assert repr(script) in caught.value.found
+    for script in ("missing.py", "", "."):
+        with pytest.raises(InvalidArguments) as caught:
+            make(hostfile="hosts", script=script)
+        assert repr(script) in caught.value.found
 
 
 @pytest.mark.usefixtures("place")
@@ -375,26 +348,20 @@ def test_elastic_config_without_support(tmp_path, monkeypatch):
 
 
 def rank(number: int, local: int) -> Rank:
+    environment = {"TEXT": "two words; $(x) \u00e9"}
+    cpus = (3, 4) if local else (0, 1, 2, 8)
     return Rank(
-        rank=number,
-        local_rank=local,
-        slot=local,
-        device=f"GPU-{local}",
-        cpus=(3, 4) if local else (0, 1, 2, 8),
-        cores=3,
-        numa_nodes=(0, 1),
-        memory=MemoryPolicy("bind", (0,)),
-        environment={"RANK": str(number), "TEXT": "two words; $(x) \u00e9"},
+        number, local, local, f"GPU-{local}", cpus, 3, (0, 1), MemoryPolicy("bind", (0,)), environment
     )
 
 
 PLAN = Plan(
-    hosts=(Host("worker-0", 0, (rank(0, 0), rank(1, 1)), unused=(9,)), Host("me@[::1]", 1, (rank(2, 0),))),
-    master_addr="worker-0",
-    master_port=29500,
-    program=Program(("python", "-u", "train.py"), ("--lr", "1")),
-    directory="/work",
-    binding=Binding("0-3"),
+    (Host("worker-0", 0, (rank(0, 0), rank(1, 1)), unused=(9,)), Host("me@[::1]", 1, (rank(2, 0),))),
+    "worker-0",
+    29500,
+    Program(("python", "-u", "train.py"), ("--lr", "1")),
+    "/work",
+    Binding("0-3"),
     exports={"PATH": "/bin"},
     notes=("one note",),
 )
@@ -404,12 +371,9 @@ def test_plan_as_json():
     assert Plan.from_json(PLAN.to_json()) == PLAN
     assert Plan.from_json(replace(PLAN, binding=None).to_json()).binding is None
     assert json.loads(PLAN.to_json())["hosts"][0]["ranks"][0]["cpus"] == "0-2,8"
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1" * 5000, "[" * 100_000, '"\\ud800"'])
-def test_text_without_plan(text):
-    with pytest.raises(InvalidPlan, match="ACC-605"):
-        Plan.from_json(text, "plan.json")
+    for text in ("", "{", "[]", "null", "1" * 5000, "[" * 100_000, '"\\ud800"'):
+        with pytest.raises(InvalidPlan, match="ACC-605"):
+            Plan.from_json(text, "plan.json")
 
 
 _RANK = ("hosts", 0, "ranks", 1)
@@ -467,16 +431,13 @@ def test_contradicting_plan(path, value, named):
         (["a", "b"], "a.example", [("", None), ("", None)]),
     ],
 )
-def test_store_address_and_secret(names, address, secrets):
+def test_store_address_and_secret(names, address, secrets, monkeypatch):
     made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names))
     job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s")
     seen = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
     assert [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in seen] == secrets
-
-
-def test_secret_is_not_shown(monkeypatch):
     assert Job(PLAN).secret != Job(PLAN).secret
     assert len(Job(PLAN).secret) == 64
+    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))
     monkeypatch.setenv(env.JOB_SECRET.name, "s3cret")
     assert env.JOB_SECRET.shown() == "(secret)"
-    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))

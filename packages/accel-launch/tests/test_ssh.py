@@ -59,11 +59,9 @@ SHELL = "os.execvp('sh', ['sh', '-c', sys.argv[-1]])"
 def test_query_hosts(fake_ssh):
     record = fake_ssh(ANSWERS)
     answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
-    assert list(answers) == ["worker-0", "me@[::1]"]
-    assert answers["worker-0"] == Machine.from_json(json.dumps(FACTS))
-    asked = [json.loads(line) for line in record.read_text().splitlines()]
-    assert {tuple(row[4:7]) for row in asked} == {("-p", "2222", "--")}
-    assert {row[7] for row in asked} == {"worker-0", "me@::1"}
+    assert answers == dict.fromkeys(["worker-0", "me@[::1]"], Machine.from_json(json.dumps(FACTS)))
+    asked = [tuple(json.loads(line)[4:8]) for line in record.read_text().splitlines()]
+    assert sorted(asked) == [("-p", "2222", "--", "me@::1"), ("-p", "2222", "--", "worker-0")]
 
 
 def test_all_failing_hosts_are_named(fake_ssh, monkeypatch):
@@ -83,10 +81,7 @@ def test_all_failing_hosts_are_named(fake_ssh, monkeypatch):
     assert silent == "silent: no answer within 2 s"
     assert old.startswith("old: another accel-launch")
     assert caught.value.do.endswith("-- dead true")
-
-
-def test_missing_ssh(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(HostUnreachable, match="cannot run ssh"):
         ssh.query_hosts(["worker-0"], Options(), "/work", {})
 
@@ -173,11 +168,7 @@ def test_files_with_variables(toy, tmp_path):
         folder.mkdir()
         (folder / ".deepspeed_env").write_text(text)
     files = ssh.variable_files({}, home, work)
-    assert ssh.exported_variables({}, toy, "/work", files) == {
-        "A": "3",
-        "B": "two words=2",
-        "PYTHONPATH": "/work",
-    }
+    assert ssh.exported_variables({}, toy, "", files) == {"A": "3", "B": "two words=2"}
     assert ssh.variable_files({"DS_ENV_FILE": "vars"}, home, work) == (home / "vars", work / "vars")
 
 

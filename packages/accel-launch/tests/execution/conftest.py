@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launchers as processes of their own, on plans whose ranks are shell scripts; and what is left of a job."""
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from accel_launch import planning
@@ -72,24 +74,14 @@ class Launch:
     def alive(self) -> dict[int, str]:
         """The processes of the job and their commands, found by the mark in their environment."""
         found = {}
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or int(name) == self.process.pid:
-                continue
-            try:
-                environment = Path(f"/proc/{name}/environ").read_bytes()
-                if f"JOB_MARK={self.mark}".encode() in environment.split(b"\0"):
-                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().decode().replace("\0", " ")
-            except OSError:
-                continue
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("JOB_MARK") == self.mark and process.pid != self.process.pid:
+                    found[process.pid] = " ".join(process.cmdline())
         return found
 
     def gone_within(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while self.alive():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+        return until(lambda: not self.alive(), seconds)
 
     def end(self) -> None:
         """Kill the launcher, and what is left of its job."""
@@ -97,10 +89,8 @@ class Launch:
             self.process.kill()
             self.process.communicate()
         for pid in self.alive():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
     def up(self, ranks: int = 2) -> None:
         """Wait until each rank has written its file `up<rank>`."""
@@ -109,11 +99,19 @@ class Launch:
 
     def file(self, name: str) -> str:
         """The text of a file that a rank writes in the folder, when it is there."""
-        end = time.monotonic() + PATIENCE
-        while not (self.folder / name).is_file() or not (self.folder / name).read_text().endswith("\n"):
-            assert time.monotonic() < end, f"no file {name}"
-            time.sleep(0.02)
-        return (self.folder / name).read_text()
+        path = self.folder / name
+        assert until(lambda: path.is_file() and path.read_text().endswith("\n")), f"no file {name}"
+        return path.read_text()
+
+
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+    """Wait until the condition holds; False if it does not within this time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.03)
+    return True
 
 
 def make_plan(

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines.
+"""Each engine carries out a plan alike. The engines are fakes; see test_real_engines.
 
-The worker as mpirun and srun start, place and kill it; torch elastic, which restarts ranks.
+Guards as mpirun and srun start, place and kill them; torch elastic.
 """
 
 import contextlib
@@ -14,9 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,8 @@ from accel_launch.errors import EngineUnavailable, UnknownEngine
 from accel_launch.job import VARIABLE, Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
+
+from .conftest import Launch
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 PROGRAMS = {
@@ -89,9 +89,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
-    start, fakes, tmp_path, monkeypatch, engine
-):
+def test_ranks_get_what_the_plan_has(start, fakes, tmp_path, monkeypatch, engine):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     hosts = ("localhost",) if engine == "local" else TWO
     cpus = sorted(os.sched_getaffinity(0))[:2]
@@ -137,28 +135,24 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
 
 
 # Of the other engines test_real_engines has this.
-SLURM = {"launcher": "slurm"}
-
-
-def test_a_rank_that_fails_under_slurm_is_named_with_its_host(start, fakes):
-    script = '[ "$RANK" = 1 ] || { trap "" TERM; sleep 300; sleep 300; }; echo last words; exit 6'
-    launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes, grace=1.0)
-    assert launch.wait() == 6
-    assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
-    assert launch.gone_within(60)
-
-
-def test_nothing_is_left_when_the_launcher_of_slurm_is_killed(start, fakes):
-    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
-    launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes)
+@pytest.mark.parametrize("killed", [False, True])
+def test_slurm_leaves_nothing(start, fakes, killed):
+    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; until [ -e go ]; do sleep 0.05; done; "
+    script += '[ "$RANK" = 1 ] || sleep 300; echo last words; exit 6'
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": "slurm"}, environment=fakes, grace=1.0)
     launch.up()
-    launch.process.kill()
-    launch.wait()
+    if killed:
+        launch.process.kill()
+    (launch.folder / "go").touch()
+    code = launch.wait()
+    if not killed:
+        assert code == 6
+        assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
     assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize("engine", PROGRAMS)
-def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engine):
+def test_missing_engine_is_named(start, tmp_path, engine):
     launch = start("touch started", options={"launcher": engine}, environment={"PATH": str(tmp_path)})
     if engine == "impi" and Path(sys.executable).with_name("mpiexec.hydra").exists():
         pytest.skip("not run: impi-rt is installed beside this Python")
@@ -188,19 +182,7 @@ def test_engine_of_another_package(tmp_path, monkeypatch):
     assert type(engines.named("toy")).__name__ == "Toy"
 
 
-def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_path, monkeypatch):
-    tmp_path.chmod(0o777)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    descriptor = engines._hosts_file(["one", "two"])
-    try:
-        assert os.fstat(descriptor).st_nlink == 0
-        assert not list(tmp_path.iterdir())
-        assert Path(f"/dev/fd/{descriptor}").read_text() == "one\ntwo\n"
-    finally:
-        os.close(descriptor)
-
-
-def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path):
+def test_no_ssh(start, tmp_path):
     options = {"no_ssh": True, "node_rank": 1}
     launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
     assert launch.wait() == 0
@@ -230,21 +212,19 @@ def test_errors_before_anything_starts(start, fakes, tmp_path, options, hosts, s
     assert not (tmp_path / "started").exists()
 
 
-def test_a_job_is_the_same_after_its_way_to_another_host(make):
-    job = Job(make(["sh"], arguments=HOSTILE, ranks=600, more={"BIG": "x" * 50}))
-    assert Job.from_environment(job.to_environment()) == job
-    random = {"RANDOM": os.urandom(120_000).hex()}
-    large = Job(make(["sh"], more=random))
-    parts = large.to_environment()
-    assert len(parts) > 1
-    assert max(map(len, parts.values())) <= 100_000
-    assert Job.from_environment(parts) == large
+def test_job_as_environment(make):
+    # Its parts are smaller than Linux permits for a variable.
+    for more in ({"BIG": "x" * 50}, {"RANDOM": os.urandom(120_000).hex()}):
+        job = Job(make(["sh"], arguments=HOSTILE, ranks=60, more=more))
+        parts = job.to_environment()
+        assert max(map(len, parts.values())) <= 100_000
+        assert Job.from_environment(parts) == job
 
 
 SECRET = "hunter2-in-a-variable"
 
 
-def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path):
+def test_pdsh_shows_no_variables(start, fakes, tmp_path):
     record = tmp_path / "seen"
     for name in ("pdsh", "ssh"):
         program = Path(fakes["PATH"].partition(":")[0], name)
@@ -253,14 +233,8 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
         program.write_text("\n".join(lines) + "\n")
     # A rank that looks at the arguments of all processes of the machine.
     script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' > seen$RANK; echo $WANDB_API_KEY"
-    launch = start(
-        script,
-        ranks=1,
-        hosts=TWO,
-        options={"launcher": "pdsh"},
-        environment=fakes,
-        more={"WANDB_API_KEY": SECRET},
-    )
+    more = {"WANDB_API_KEY": SECRET}
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": "pdsh"}, environment=fakes, more=more)
     assert launch.wait() == 0, launch.err
     assert launch.out.count(SECRET) == 2
     text = record.read_text() + "".join(path.read_text() for path in tmp_path.glob("seen[01]"))
@@ -271,29 +245,33 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
     assert not any(map(os.path.exists, files))
 
 
-# A worker of mpirun or srun
-
-ARGUMENTS = ("--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID")
+# A guard of mpirun or srun
 
 
-def worker(job: Job, rank: int, local_rank: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*protocol.GUARD, *ARGUMENTS],
-        env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(local_rank)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+@pytest.fixture
+def worker(start, make):
+    """Starts a guard of MPI's rank 0; returns it, and a launcher that has ended, to look for processes of the job."""
+
+    def go(script: str, rank: int = 0, **plan: int) -> tuple[subprocess.Popen[bytes], Launch]:
+        ended = start("true", ranks=1)
+        ended.wait()
+        job = Job(make(["sh", "-c", script], more={"JOB_MARK": ended.mark}, **plan))
+        process = subprocess.Popen(
+            [*protocol.GUARD, "--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID"],
+            env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return process, ended
+
+    return go
 
 
 @pytest.mark.parametrize("whole_group", [False, True])
-def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, whole_group):
-    # `start` only gives the means to look for processes of the job; its own launcher has ended.
-    job = start("true", ranks=1)
-    job.wait()
-    script = "trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303"
-    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+def test_killed_worker_leaves_nothing(worker, whole_group):
+    process, job = worker("trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303", ranks=1)
     job.file("up")
     if whole_group:
         os.killpg(process.pid, signal.SIGKILL)
@@ -303,11 +281,8 @@ def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, wh
     process.communicate()
 
 
-def test_a_signal_to_a_worker_reaches_its_rank(start, make):
-    job = start("true", ranks=1)
-    job.wait()
-    script = "trap 'exit 9' TERM; echo > up; sleep 300 & wait"
-    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+def test_signal_to_worker_reaches_rank(worker):
+    process, job = worker("trap 'exit 9' TERM; echo > up; sleep 300 & wait", ranks=1)
     job.file("up")
     process.terminate()
     process.communicate(timeout=120)
@@ -315,9 +290,8 @@ def test_a_signal_to_a_worker_reaches_its_rank(start, make):
     assert job.gone_within(60)
 
 
-def test_a_rank_that_the_engine_placed_elsewhere_is_reported(make):
-    job = Job(make(["true"], ranks=2))
-    process = worker(job, 1, 0)
+def test_misplaced_rank_is_reported(worker):
+    process, _ = worker("true", rank=1, ranks=2)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "ACC-613" in err.decode()
@@ -326,11 +300,8 @@ def test_a_rank_that_the_engine_placed_elsewhere_is_reported(make):
 
 # Torch elastic: ranks are restarted after a failure, and when a host joins
 
-elastic = pytest.mark.skipif(find_spec("torch") is None, reason="not run: package torch")
 
-
-@elastic
-def test_after_a_failure_all_ranks_are_restarted(start):
+def test_restart_after_failure(start):
     script = (
         'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
         "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
@@ -346,8 +317,7 @@ def test_after_a_failure_all_ranks_are_restarted(start):
     assert launch.gone_within(60)
 
 
-@elastic
-def test_each_restart_has_logs_of_its_own_in_the_folder(start, tmp_path):
+def test_logs_of_restarts(start, tmp_path):
     logs = tmp_path / "run.logs"
     options = {"elastic_training": True, "enable_each_rank_log": str(logs)}
     launch = start('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3', options=options)
@@ -356,8 +326,7 @@ def test_each_restart_has_logs_of_its_own_in_the_folder(start, tmp_path):
     assert not (tmp_path / "run_1.logs").exists()
 
 
-@elastic
-def test_a_host_that_waits_for_others_ends_at_once_when_asked(start):
+def test_waiting_host_can_be_stopped(start):
     options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
     launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
     # Host 0 has the rendezvous: from then on it waits for the other one.

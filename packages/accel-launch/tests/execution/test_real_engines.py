@@ -128,7 +128,7 @@ def test_ranks_are_where_the_plan_has_them(start, loopback, tmp_path, engine, ho
 
 @pytest.mark.sample("pdsh", "impi")
 @pytest.mark.parametrize("engine", PACKAGES)
-def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine):
+def test_failing_rank_on_other_host(start, loopback, engine):
     need(engine)
     script = '[ "$RANK" = 1 ] || sleep 300; echo last words; kill -KILL $$'
     launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=loopback)
@@ -142,7 +142,7 @@ def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine):
 
 @pytest.mark.sample("pdsh")
 @pytest.mark.parametrize("engine", PACKAGES)
-def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback, engine):
+def test_killed_launcher_leaves_nothing_anywhere(start, loopback, engine):
     need(engine)
     script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
     launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=loopback)
@@ -152,7 +152,7 @@ def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback
     assert launch.gone_within(60), launch.alive()
 
 
-def test_a_host_that_does_not_answer_ends_the_job(start, loopback):
+def test_unreachable_host_ends_job(start, loopback):
     need("pdsh")
     hosts = ("127.0.0.1", "127.0.0.3")  # where nobody listens
     launch = start("sleep 300", ranks=1, hosts=hosts, options={"launcher": "pdsh"}, environment=loopback)
