@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +138,13 @@ def test_port_in_use_is_skipped(default, capfd):
 # Options
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "train", "x.py"):
+        Path(name).touch()
+
+
 def parse(*arguments: str) -> Options:
     parser = argparse.ArgumentParser()
     options.add_arguments(parser)
@@ -171,7 +179,7 @@ SWITCHES = [
 ]
 
 
-def test_options_of_deepspeed():
+def test_options_of_deepspeed(folder):
     words = [f"--{name}={value}" for name, value in VALUES.items()] + [f"--{name}" for name in SWITCHES]
     words += ["--num_gpus", "3", "--launcher", "OpenMPI", "--launcher_args", "-x 'A B' --tag", "train"]
     named = {"launcher": "openmpi", "launcher_args": ("-x", "A B", "--tag"), "num_accelerators": 3}
@@ -180,7 +188,7 @@ def test_options_of_deepspeed():
     assert (short.hostfile, short.include, short.exclude) == ("hosts", "a", "b")
 
 
-def test_arguments_of_script():
+def test_arguments_of_script(folder):
     assert parse("train.py") == Options(script="train.py")
     given = parse("--num_accelerators", "2", "-q", "train.py", "--dry_run", "-H", "--", "--plan=x")
     assert given.arguments == ("--dry_run", "-H", "--", "--plan=x")
@@ -193,6 +201,8 @@ def test_arguments_of_script():
     ("words", "named"),
     [
         ("", "no program"),
+        ("missing.py", "'missing.py' in"),
+        (". --x", "'.' in"),
         ("--plan p.json train.py", "--plan and a program"),
         ("--module --no_python train", "--module and --no_python"),
         ("--json train.py", "--json without --dry_run"),
@@ -200,7 +210,7 @@ def test_arguments_of_script():
         ("--ssh_port -1 train.py", "--ssh_port -1"),
         ("--reserve_cores -1 train.py", "--reserve_cores -1"),
         ("--no_ssh train.py", "--no_ssh with --node_rank -1"),
-        ('--launcher_args "\'open" train.py', "No closing quotation"),
+        ('--launcher_args "\'open" train.py', "invalid split value"),
         ("'--master_addr=$(reboot)' train.py", "--master_addr '$(reboot)'"),
         *(
             (f"{option} {number} train.py", f"found '{number}', expected 1 or more")
@@ -218,7 +228,7 @@ def test_arguments_of_script():
         ("--autotuning tune train.py", "deepspeed --autotuning tune"),
     ],
 )
-def test_impossible_arguments(words, named, capsys):
+def test_impossible_arguments(words, named, capsys, folder):
     try:
         with pytest.raises(InvalidArguments) as caught:
             parse(*shlex.split(words))

@@ -267,13 +267,11 @@ class Guard:
             bind_cpus(cpus)
             rank = RankProcess(assignment, self._loop, self._environment)
             self._running[rank.pid] = rank
-        except AccelError as error:
-            self._failed(assignment, str(error), 1)
-        except OSError as error:
-            self._failed(assignment, f"cannot start {assignment.command[0]}: {error}", _CANNOT_START)
-
-    def _failed(self, assignment: Assignment, text: str, code: int) -> None:
-        self._code = self._code or report_failure(assignment.token, assignment.rank, text, code)
+        except (AccelError, OSError) as error:
+            text, code = f"cannot start {assignment.command[0]}: {error}", _CANNOT_START
+            if isinstance(error, AccelError):
+                text, code = str(error), 1
+            self._code = self._code or report_failure(assignment.token, assignment.rank, text, code)
 
     def _send(self, number: int) -> None:
         """Send a signal to the process group of each rank."""

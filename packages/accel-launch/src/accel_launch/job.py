@@ -63,7 +63,6 @@ class Job:
             environment[env.JOB_SECRET.name] = self.secret
         return Assignment(
             rank=rank.rank,
-            host=host.name,
             command=plan.command(rank),
             environment=environment,
             directory=plan.directory,

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from accel_launch.errors import InvalidArguments
@@ -40,13 +41,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected 1 or more; leave the option out for all")
     return int(text)
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"cannot split {text!r} as a shell would: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ class Options:
         type=str.lower,
     )
     launcher_args: tuple[str, ...] = _option(
-        _ENGINE, (), "arguments for the engine, as one argument", type=_words, metavar="ARGS"
+        _ENGINE, (), "arguments for the engine, as one argument", type=shlex.split, metavar="ARGS"
     )
     ssh_port: int | None = _option(_ENGINE, None, "port of ssh on the other hosts", type=int, metavar="PORT")
     save_pid: bool = _switch(_ENGINE, "write the launcher's process id to a file")
@@ -191,6 +185,14 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
         yield "--plan and a program", "one of them", "leave out the program: a plan has its own"
     if given.plan is None and given.script is None:
         yield "no program", "a script with its arguments", "name the script"
+    path = Path(given.script or "")
+    found_elsewhere = given.script is None or given.module or given.no_python or given.emit is not None
+    if not found_elsewhere and not (path.is_file() or (path / "__main__.py").exists()):
+        yield (
+            f"{given.script!r} in {Path.cwd()}",
+            "a Python script, or a folder with __main__.py",
+            "correct it",
+        )
     if given.module and given.no_python:
         yield "--module and --no_python", "one of them", "leave out --no_python"
     if given.json and not given.dry_run:

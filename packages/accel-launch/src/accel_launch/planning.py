@@ -16,7 +16,6 @@ from accel_launch import machine, ssh
 from accel_launch.errors import (
     AffinityConflict,
     BindingImpossible,
-    InvalidArguments,
     InvalidHostfile,
     InvalidPlan,
     InvalidSelection,
@@ -35,7 +34,6 @@ from accel_launch.plan import (
     is_loopback,
 )
 
-LOOPBACK = "127.0.0.1"
 #: Each of them binds OpenMP's threads to cores by number, whatever cores the rank has.
 CONFLICTS = ("KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 #: Engines that reach the hosts by ssh, so that the hosts can be asked in advance; "" is the default one.
@@ -50,8 +48,6 @@ _LINE = re.compile(r"(?P<host>\S+)\s+slots=(?P<slots>[0-9]{1,9})")
 def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan:
     """Return the plan of a command line; raises the errors of `accel_launch.errors`. Starts no rank."""
     pool = read_hostfile(options.hostfile)
-    if options.emit is None:
-        check_program(options)
     here, accelerator = machine.this_machine(environ), machine.accelerator()
     slots = select(
         pool or _own_pool(options, here, accelerator),
@@ -62,7 +58,10 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
     )
     names = list(slots)
     _check_node_rank(options, names)
-    alone = _runs_here(options, names)
+    # No engine could start the ranks on another host.
+    alone = (
+        len(names) == 1 and not (options.emit or options.force_multi) and options.launcher in ("", "local")
+    )
     plan = _without_hosts(options, environ, accelerator, alone)
     plan = arrange(plan, slots, _known(options, names, here, plan, alone), accelerator, environ)
     notes = list(plan.notes)
@@ -107,20 +106,6 @@ def load_plan(options: Options) -> Plan:
     return replace(plan, master_addr=options.master_addr or plan.master_addr, master_port=port)
 
 
-def check_program(options: Options) -> None:
-    """Raise `InvalidArguments` if the script does not exist on this host."""
-    script = Path(options.script or "")
-    if not (options.module or options.no_python) and not (
-        script.is_file() or (script / "__main__.py").exists()
-    ):
-        raise InvalidArguments(
-            what="cannot start the program",
-            found=f"{options.script!r} in {os.getcwd()} is not a script",
-            expected="the path of a Python script, or a folder with __main__.py",
-            do="correct the path",
-        )
-
-
 def check_conflicts(environ: Mapping[str, str]) -> None:
     """Raise `AffinityConflict` if a variable would bind OpenMP's threads to other cores than the plan."""
     if name := next((name for name in CONFLICTS if environ.get(name)), None):
@@ -142,12 +127,6 @@ def _check_node_rank(options: Options, hosts: list[str]) -> None:
         )
 
 
-def _runs_here(options: Options, hosts: list[str]) -> bool:
-    """Whether all ranks run on this machine: one host, and no engine that could start them on another."""
-    engine = options.emit or options.force_multi or options.launcher not in ("", "local")
-    return len(hosts) == 1 and not engine
-
-
 def _without_hosts(
     options: Options, environ: Mapping[str, str], accelerator: Accelerator, alone: bool
 ) -> Plan:
@@ -163,7 +142,7 @@ def _without_hosts(
     start = () if options.no_python else (python, "-u", *(("-m",) if options.module else ()))
     return Plan(
         hosts=(),
-        master_addr=options.master_addr or (LOOPBACK if alone else ""),
+        master_addr=options.master_addr or ("127.0.0.1" if alone else ""),
         master_port=options.master_port or DEFAULT_PORT,
         program=Program((*start, options.script or ""), options.arguments, not options.no_local_rank),
         directory=directory,

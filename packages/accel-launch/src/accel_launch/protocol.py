@@ -250,7 +250,6 @@ class Assignment:
     """
 
     rank: int
-    host: str
     command: Sequence[str]
     environment: Mapping[str, str]
     directory: str

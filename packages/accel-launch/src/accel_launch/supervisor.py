@@ -69,10 +69,7 @@ SETTLE = 0.3
 
 @dataclass
 class Ends:
-    """What the guards of the ranks have said so far. Times are those of `time.monotonic()` here.
-
-    hosts: name of the host of each rank.
-    """
+    """Reports of the guards, by rank. Times are those of `time.monotonic()` here."""
 
     hosts: Mapping[int, str]
     ended: dict[int, int] = field(default_factory=dict)
