@@ -131,7 +131,7 @@ def test_port_in_use_is_skipped(default, capfd):
         with command.chosen_port(plan(default), GIVEN) as made:
             assert made.master_port == default
     assert command.is_port_free_to_choose(plan(default), GIVEN)
-    for given in ({"master_port": 4000}, {"plan": "plan.json", "script": None}, {"elastic_training": True}):
+    for given in ({"master_port": 4000}, {"plan": "plan.json", "script": None}):
         assert not command.is_port_free_to_choose(plan(default), Options(**{"script": "x", **given}))  # type: ignore[arg-type]
 
 
@@ -164,19 +164,9 @@ VALUES = {
     "bind_core_list": "0-51,56-107",
     "ssh_port": 2222,
     "venv_script": "bin/activate",
-    "min_elastic_nodes": 1,
-    "max_elastic_nodes": 4,
     "log_level": "warning",
 }
-SWITCHES = [
-    "module",
-    "no_local_rank",
-    "no_ssh",
-    "no_ssh_check",
-    "force_multi",
-    "save_pid",
-    "elastic_training",
-]
+SWITCHES = ["module", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid"]
 
 
 def test_options_of_deepspeed(folder):

@@ -328,15 +328,6 @@ def test_commands_of_programs():
     )
 
 
-@pytest.mark.usefixtures("place")
-def test_elastic_config_without_support(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
-    assert "refuses a config with `elasticity`" in make(elastic_training=True).notes[0]
-    assert make().notes == ()
-    (tmp_path / "elasticity").mkdir()
-    assert make(elastic_training=True).notes == ()
-
-
 # Plans as JSON, and their jobs
 
 

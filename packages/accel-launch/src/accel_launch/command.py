@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from accel_core.api import CURRENT
-from accel_launch import elastic, engines, planning, ssh
+from accel_launch import engines, planning, ssh
 from accel_launch.engines import Local
-from accel_launch.errors import EngineRefused, PortInUse
+from accel_launch.errors import PortInUse
 from accel_launch.job import Job
 from accel_launch.options import DEFAULT_PORT, Options, add_arguments, parsed
 from accel_launch.plan import Plan
@@ -36,13 +36,6 @@ def carry_out(plan: Plan, options: Options) -> int:
     engine = engines.choose(plan, options)
     engine.check(plan, options)
     local = isinstance(engine, Local)
-    if options.elastic_training and not local:
-        raise EngineRefused(
-            what="--elastic_training cannot be used with an engine that starts all hosts at once",
-            found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
-            expected="hosts that come and go on their own",
-            do="run the command on each host, with --no_ssh and its --node_rank",
-        )
     with contextlib.ExitStack() as stack:
         if local and not options.no_ssh and is_port_free_to_choose(plan, options):
             plan = stack.enter_context(chosen_port(plan, options))
@@ -54,8 +47,7 @@ def carry_out(plan: Plan, options: Options) -> int:
         job = Job(plan, logs=os.path.abspath(logs) if logs else "", status=live)
         if options.save_pid:
             stack.enter_context(_pid_file())
-        start = elastic.supervisor if options.elastic_training else engine.supervisor
-        supervisor = start(job, options, view)
+        supervisor = engine.supervisor(job, options, view)
         supervisor.run()
     code, report = supervisor.ends.outcome(supervisor.stopped_by, supervisor.engine_code)
     if supervisor.output_error is not None:
@@ -91,8 +83,8 @@ def _pid_file() -> Iterator[None]:
 
 
 def is_port_free_to_choose(plan: Plan, options: Options) -> bool:
-    """Whether nobody has named a port. Hosts that join an elastic job need one that they know."""
-    given = options.master_port is not None or options.plan is not None or options.elastic_training
+    """Return True if nobody has named a port."""
+    given = options.master_port is not None or options.plan is not None
     return not given and plan.master_port == DEFAULT_PORT
 
 

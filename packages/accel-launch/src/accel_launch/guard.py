@@ -7,7 +7,7 @@ Each rank leads a session and process group of its own, and everything that it s
 ends: then the launcher no longer exists. If the guard is killed, the kernel kills its ranks.
 
 The launcher writes the assignments to the parent pipe. On other hosts the job is in a file (`host_worker`), or, under
-mpirun, srun and torch elastic, in the environment, and a guard has one rank (`engine_worker`).
+mpirun and srun, in the environment, and a guard has one rank (`engine_worker`).
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ def _read_once(path: str) -> str:
 
 
 def engine_worker(rank: int, local_rank: int) -> int:
-    """Run one rank for mpirun, srun or torch elastic; returns its exit code.
+    """Run one rank for mpirun or srun; returns its exit code.
 
     Engines end their processes with SIGKILL. The process that the engine knows therefore only passes signals on to a
     second one, the guard, whose parent pipe ends with it.

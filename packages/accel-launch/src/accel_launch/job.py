@@ -14,7 +14,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from accel_core import env
 from accel_core.data import from_data, to_data
@@ -34,14 +34,12 @@ class Job:
     """token: marks the messages to the launcher. secret: of the ranks, if this launcher starts all of them.
 
     logs: folder for one log a rank; empty: none. started: in the names of the logs, the same on all hosts. status:
-    whether guards report CPU and memory. elastic: number of this host, if torch elastic starts its ranks; -1: it does
-    not.
+    whether guards report CPU and memory.
     """
 
     plan: Plan
     logs: str = ""
     status: bool = False
-    elastic: int = -1
     grace: float = GRACE
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
@@ -78,8 +76,6 @@ class Job:
 
     def placed(self, rank: int, local_rank: int) -> Assignment:
         """Return the assignment of a rank that an engine has started here; raises RankMisplaced."""
-        if self.elastic >= 0:
-            return self._restarted(rank, self.plan.hosts[self.elastic].ranks[local_rank])
         host, planned = next(pair for pair in self.plan.ranks() if pair[1].rank == rank)
         if planned.local_rank != local_rank:
             raise RankMisplaced(
@@ -89,17 +85,6 @@ class Job:
                 do="leave out those --launcher_args that place ranks",
             )
         return self.assignments(host.node_rank)[local_rank]
-
-    def _restarted(self, rank: int, planned: Rank) -> Assignment:
-        """Return the assignment of a rank of torch elastic, whose variables this process has."""
-        made = self.assignment(self.plan.hosts[self.elastic], replace(planned, rank=rank))
-        own = {name: os.environ[name] for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-        own |= {"CROSS_RANK": os.environ["GROUP_RANK"], "CROSS_SIZE": os.environ["GROUP_WORLD_SIZE"]}
-        # Hosts come and go, each with a launcher of its own.
-        own |= {env.STORE_ADDRESS.name: "", env.JOB_SECRET.name: ""}
-        restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-        log = f"{made.log.removesuffix('.log')}_{restarts}.log" if made.log and restarts else made.log
-        return replace(made, environment={**made.environment, **own}, log=log)
 
     def hosts(self) -> dict[int, str]:
         """Return the name of the host of each rank."""

@@ -109,13 +109,6 @@ class Options:
     enable_each_rank_log: str | None = _option(
         _ENGINE, None, "write each rank's output to a file in DIR", metavar="DIR"
     )
-    elastic_training: bool = _switch(_ENGINE, "restart with the hosts that are left")
-    min_elastic_nodes: int = _option(
-        _ENGINE, -1, "with --elastic_training: hosts that the job needs", type=int, metavar="N"
-    )
-    max_elastic_nodes: int = _option(
-        _ENGINE, -1, "with --elastic_training: hosts that the job takes at most", type=int, metavar="N"
-    )
     autotuning: str = _option(_ENGINE, "", argparse.SUPPRESS)
     log_level: str = _option(_ENGINE, "info", "least level of the messages to show", choices=LOG_LEVELS)
     quiet: bool = _switch(_ENGINE, "the same as --log_level error", "-q")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core.vendor import deepspeed_folder, format_cpu_list, launched
+from accel_core.vendor import format_cpu_list, launched
 from accel_launch import machine, ssh
 from accel_launch.errors import (
     AffinityConflict,
@@ -74,11 +74,6 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
         notes.append(
             f"this launcher is itself rank {outer.rank} of {outer.size} of {outer.launcher.name}, each of which starts "
             "the whole job: start it once, or start the script without it"
-        )
-    if options.elastic_training and (stock := deepspeed_folder()) and not (stock / "elasticity").is_dir():
-        notes.append(
-            "this DeepSpeed has no elastic training (removed in 0.19, #8563): it refuses a config with "
-            "`elasticity`. The launcher restarts ranks all the same; leave that section out"
         )
     return replace(plan, notes=tuple(notes))
 

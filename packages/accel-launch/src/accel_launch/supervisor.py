@@ -33,7 +33,6 @@ from accel_launch.protocol import (
     adopt_orphans,
     descendants,
     end_processes,
-    say,
     send,
     shell_code,
     signal_on_parent_end,
@@ -77,16 +76,10 @@ class Ends:
     tracebacks: dict[int, float] = field(default_factory=dict)
     lines: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def forget(self) -> None:
-        """Forget the failures, which were reported."""
-        self.failures, self.tracebacks, self.lines = {}, {}, defaultdict(list)
-
     def take(self, message: Message, now: float) -> None:
         """Note a message of a guard."""
         rank, values = message.rank, message.values
-        if message.kind == "start":
-            self.ended.pop(rank, None)  # Torch elastic starts ranks again.
-        elif message.kind == "traceback":
+        if message.kind == "traceback":
             self.tracebacks[rank] = now
         elif message.kind == "line":
             self.lines[rank].append(str(values.get("text", "")))
@@ -166,9 +159,8 @@ class Supervisor:
     """Runs a guard of this host's ranks, or the command of an engine that starts guards.
 
     environment: variables that the command gets in addition to those of this process. assignments: for the guard;
-    empty for an engine. hosts: name of the host of each rank; those of the job if None. lost_host: host and exit code,
-    if an engine's line on standard error says that a host has ended. inherited: descriptors for the command. restarts:
-    the engine itself restarts ranks that fail.
+    empty for an engine. lost_host: host and exit code, if an engine's line on standard error names a host that has
+    ended. inherited: descriptors for the command.
     """
 
     def __init__(
@@ -179,15 +171,13 @@ class Supervisor:
         environment: Mapping[str, str] | None = None,
         *,
         assignments: Sequence[Assignment] = (),
-        hosts: Mapping[int, str] | None = None,
         lost_host: LostHost | None = None,
         inherited: Sequence[int] = (),
-        restarts: bool = False,
     ) -> None:
         self._job, self._command, self._view, self._environment = job, command, view, environment or {}
-        self._assignments, self._restarts = assignments, restarts
+        self._assignments = assignments
         self._lost_host, self._inherited = lost_host, inherited
-        self.ends = Ends(job.hosts() if hosts is None else hosts)
+        self.ends = Ends(job.hosts())
         #: Exit code of an engine's command, negative for a signal; None: none has ended.
         self.engine_code: int | None = None
         #: The first error in passing on the ranks' output.
@@ -240,8 +230,8 @@ class Supervisor:
         while (code := self._process.poll()) is None:
             self._loop.wait()
             now = time.monotonic()
-            if self.ends.settled(now):
-                self._failed()
+            if self._deadline == float("inf") and self.ends.settled(now):
+                self._pass_on(signal.SIGTERM)
             if now >= self._deadline:
                 self._send(signal.SIGKILL)
         self._loop.drain((out, err))
@@ -249,14 +239,6 @@ class Supervisor:
         self.engine_code = None if self._assignments else code
         for assignment in self._assignments:
             self._lose(assignment.rank, code)
-
-    def _failed(self) -> None:
-        """Stop the other ranks, unless the engine restarts them all."""
-        if self._restarts:
-            say(self.ends.report())
-            self.ends.forget()
-        elif self._deadline == float("inf"):
-            self._pass_on(signal.SIGTERM)
 
     def _pass_on(self, number: int) -> None:
         if number in STOPPING:

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each engine carries out a plan alike. The engines are fakes; see test_real_engines.
 
-Guards as mpirun and srun start, place and kill them; torch elastic.
+Guards as mpirun and srun start, place and kill them.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -14,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -193,11 +191,6 @@ def test_no_ssh(start, tmp_path):
     ("options", "hosts", "said"),
     [
         ({"launcher": "local"}, ("worker-0", "worker-1"), "ACC-614"),
-        (
-            {"launcher": "slurm", "elastic_training": True},
-            ("localhost",),
-            "--elastic_training cannot be used with an engine",
-        ),
         ({}, ("localhost",), "ACC-607"),
     ],
 )
@@ -296,46 +289,3 @@ def test_misplaced_rank_is_reported(worker):
     assert process.returncode == 1
     assert "ACC-613" in err.decode()
     assert '"kind": "end", "rank": 1, "code": 1' in err.decode()
-
-
-# Torch elastic: ranks are restarted after a failure, and when a host joins
-
-
-def test_restart_after_failure(start):
-    script = (
-        'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
-        "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
-        # Rank 0 would be stopped before it has said its line.
-        '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 ] || { until [ -e said00 ]; do sleep 0.05; done; exit 3; }; '
-        '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || sleep 300'
-    )
-    launch = start(script, options={"elastic_training": True}, grace=1.0)
-    assert launch.wait(120) == 0, launch.err
-    lines = [f"{restart}: {rank} of 2, 0 of 1" for restart in (0, 1) for rank in (0, 1)]
-    assert sorted(launch.out.splitlines()) == lines
-    assert "rank 1 on localhost ended with exit code 3" in launch.err
-    assert launch.gone_within(60)
-
-
-def test_logs_of_restarts(start, tmp_path):
-    logs = tmp_path / "run.logs"
-    options = {"elastic_training": True, "enable_each_rank_log": str(logs)}
-    launch = start('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3', options=options)
-    assert launch.wait(120) == 0, launch.err
-    assert len(list(logs.glob("*_1.log"))) == 2
-    assert not (tmp_path / "run_1.logs").exists()
-
-
-def test_waiting_host_can_be_stopped(start):
-    options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
-    launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
-    # Host 0 has the rendezvous: from then on it waits for the other one.
-    port = json.loads((launch.folder / f"plan-{launch.mark}.json").read_text())["master_port"]
-    while True:
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 60):
-            break
-        assert launch.process.poll() is None
-        time.sleep(0.05)
-    launch.process.send_signal(signal.SIGTERM)
-    assert launch.wait(60) == 128 + signal.SIGTERM
-    assert launch.gone_within(60)
