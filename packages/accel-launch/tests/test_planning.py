@@ -307,12 +307,11 @@ def test_plan_file(monkeypatch):
 @pytest.mark.usefixtures("place")
 def test_table_of_plan():
     text = emit.table(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
-    rows = [line.split() for line in text.splitlines()]
-    assert ["0", "localhost", "0", "1", "1,9", "0", "bind", "0", "1"] in rows
-    assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in rows
+    assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in map(
+        str.split, text.splitlines()
+    )
     assert "reserved on localhost: CPUs 0,4,8,12" in text
     assert "note: CPUs 3,11 of localhost belong to no rank" in text
-    assert "not bound" in emit.table(make())
     Path("hosts").write_text("worker-0 slots=1\n")
     assert "decided on the host" in emit.table(make(hostfile="hosts", force_multi=True, launcher="slurm"))
 
@@ -367,31 +366,23 @@ _RANK = ("hosts", 0, "ranks", 1)
     ("path", "value", "named"),
     [
         (("version",), 2, "plan.version"),
-        (("master_port",), "29500", "plan.master_port"),
         (("master_port",), 70000, "plan.master_port"),
-        (("master_port",), True, "plan.master_port"),
         (("master_addr",), "a;b", "plan.master_addr"),
         (("shell",), "rm", "shell"),
         (("hosts",), [], "plan.hosts"),
         (("program", "command"), [], "plan.program.command"),
         (("program", "command"), ["a\0b"], "plan.program.command"),
-        (("program", "arguments"), ["\ud800"], "plan.program.arguments[0]"),
         (("exports", "A;rm"), "1", "A;rm"),
-        (("exports", "TEXT"), "\ud800", "exports.TEXT"),
         (("binding", "reserve_cores"), -1, "reserve_cores: -1"),
         (("hosts", 0, "name"), "-oProxyCommand=x", "ProxyCommand"),
-        (("hosts", 0, "name"), "a b", "a b"),
         (("hosts", 1, "name"), "you@worker-0", "a machine twice"),
         (("hosts", 1, "node_rank"), 0, "hosts[1]"),
         ((*_RANK, "rank"), 0, "global ranks"),
         ((*_RANK, "local_rank"), 2, "local ranks"),
-        ((*_RANK, "cpus"), [0], "cpus"),
         ((*_RANK, "cpus"), "3-1", "cpus"),
         ((*_RANK, "slot"), -1, "slot -1"),
-        ((*_RANK, "memory", "mode"), "interleave", "memory.mode"),
         ((*_RANK, "cpus"), "2-3", "ranks 0 and 1 both have CPU 2 of worker-0"),
         ((*_RANK, "environment", "A=B"), "1", "A=B"),
-        ((*_RANK, "environment", "A"), "\0", "environment.A"),
     ],
 )
 def test_contradicting_plan(path, value, named):
@@ -405,23 +396,20 @@ def test_contradicting_plan(path, value, named):
     assert "plan.json" in caught.value.what
 
 
-@pytest.mark.parametrize(
-    ("names", "address", "secrets"),
-    [
-        (["localhost"], "127.0.0.1", [("127.0.0.1", "s")]),
-        # Each of several hosts may have its own launcher.
-        (["a", "b"], "192.0.2.1", [("192.0.2.1", None), ("", None)]),
-        # A name may have another address elsewhere, so all interfaces are listened on.
-        (["a", "b"], "a.example", [("", None), ("", None)]),
-    ],
-)
-def test_store_address_and_secret(names, address, secrets, monkeypatch):
-    made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names))
-    job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s")
-    seen = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
-    assert [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in seen] == secrets
+def test_store_address_and_secret(monkeypatch):
+    def seen(names: str, address: str) -> list[tuple[str, str | None]]:
+        made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names.split()))
+        job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s3cret")
+        assert "s3cret" not in repr(job)
+        given = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
+        return [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in given]
+
+    assert seen("localhost", "127.0.0.1") == [("127.0.0.1", "s3cret")]
+    # Each of several hosts may have its own launcher.
+    assert seen("a b", "192.0.2.1") == [("192.0.2.1", None), ("", None)]
+    # A name may have another address elsewhere, so all interfaces are listened on.
+    assert seen("a b", "a.example") == [("", None), ("", None)]
     assert Job(PLAN).secret != Job(PLAN).secret
     assert len(Job(PLAN).secret) == 64
-    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))
     monkeypatch.setenv(env.JOB_SECRET.name, "s3cret")
     assert env.JOB_SECRET.shown() == "(secret)"

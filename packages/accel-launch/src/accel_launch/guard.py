@@ -309,9 +309,7 @@ class Guard:
 
 def _prepare(guard: int, assignment: Assignment) -> None:
     """In a rank before its program: end with the guard, and take memory from the nodes of the plan."""
-    signal_on_parent_end(signal.SIGKILL)
-    if os.getppid() != guard:
-        os._exit(128 + signal.SIGKILL)
+    signal_on_parent_end(signal.SIGKILL, guard)
     if refused := bind_memory(assignment.memory_mode, assignment.memory_nodes):
         nodes = ",".join(map(str, assignment.memory_nodes))
         say(f"rank {assignment.rank}: no memory policy for NUMA node {nodes}: {refused}")
@@ -372,7 +370,7 @@ def engine_worker(rank: int, local_rank: int) -> int:
     Engines end their processes with SIGKILL. The process that the engine knows therefore only passes signals on to a
     second one, the guard, whose parent pipe ends with it.
     """
-    signal_on_parent_end(signal.SIGTERM)
+    signal_on_parent_end(signal.SIGTERM, os.getppid())
     parent_pipe, kept = os.pipe()
     pid = os.fork()
     if pid:

@@ -48,10 +48,12 @@ _CHUNK = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
 
-def signal_on_parent_end(number: int) -> None:
-    """Ask the kernel for a signal when this process's parent ends (Linux; elsewhere nothing)."""
+def signal_on_parent_end(number: int, parent: int) -> None:
+    """Ask the kernel for a signal when this process's parent ends, and end if it has (Linux; elsewhere nothing)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + number)
 
 
 def adopt_orphans() -> None:

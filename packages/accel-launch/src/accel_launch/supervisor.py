@@ -204,6 +204,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         directory = self._job.plan.directory
+        orphaned = functools.partial(signal_on_parent_end, signal.SIGTERM, os.getpid())
         parent_pipe, kept = os.pipe()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         self._process = subprocess.Popen(
@@ -217,7 +218,7 @@ class Supervisor:
             # Ctrl-C in the terminal reaches the launcher only, which passes it on.
             start_new_session=True,
             # A guard notices the end of its parent pipe.
-            preexec_fn=None if self._assignments else functools.partial(signal_on_parent_end, signal.SIGTERM),
+            preexec_fn=None if self._assignments else orphaned,
         )
         for descriptor in (parent_pipe, out_end, err_end):
             os.close(descriptor)

@@ -11,16 +11,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from accel_launch import planning
-from accel_launch.plan import Host, Plan, Program
+from accel_launch.plan import Plan, Program
 
 #: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
 #: with a traceback has to end in argument 4.
@@ -115,31 +114,28 @@ def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
 
 
 def make_plan(
-    command: Sequence[str],
-    folder: Path,
+    command,
+    folder,
     *,
-    ranks: int = 2,
-    hosts: Sequence[str] = ("localhost",),
-    cpus: Sequence[int] = (),
-    spread: bool = False,
-    more: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
-    port: int = 29500,
-) -> Plan:
+    ranks=2,
+    hosts=("localhost",),
+    cpus=(),
+    spread=False,
+    more=None,
+    arguments=(),
+    port=29500,
+):
     """A plan with `ranks` ranks on each host, bound to `cpus`. spread: each rank has a part of them."""
     program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
     job = Plan((), "127.0.0.1", port, program, str(folder))
     plan = planning.arrange(job, dict.fromkeys(hosts, range(ranks)), {}, None, {})
 
-    def bound(host: Host) -> Host:
-        own = [cpus[rank.local_rank :: ranks] if spread else cpus for rank in host.ranks]
-        made = (
-            replace(rank, cpus=tuple(cpu), cores=len(cpu)) for rank, cpu in zip(host.ranks, own, strict=True)
-        )
-        host = replace(host, ranks=tuple(made), bound_here=False)
-        return host.with_variables({"OMP_NUM_THREADS": "1", **(more or {})})
+    def bound(rank):
+        own = tuple(cpus[rank.local_rank :: ranks] if spread else cpus)
+        return replace(rank, cpus=own, cores=len(own), environment={"OMP_NUM_THREADS": "1", **(more or {})})
 
-    return replace(plan, hosts=tuple(map(bound, plan.hosts)))
+    made = (replace(host, bound_here=False, ranks=tuple(map(bound, host.ranks))) for host in plan.hosts)
+    return replace(plan, hosts=tuple(made))
 
 
 #: Keep the ports of this process from others that ask for any free one.
@@ -156,46 +152,22 @@ def free_port() -> int:
     return int(trial.getsockname()[1])
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _ports_are_given_back() -> Iterator[None]:
-    yield
-    while _HELD:
-        _HELD.pop().close()
-
-
-Start = Callable[..., Launch]
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a launcher: start("shell script of each rank", ranks=2, grace=…, options={…}, …)."""
-    started: list[Launch] = []
+def start(tmp_path):
+    """Starts a launcher: start("shell script of each rank", ranks=2, grace=…, options={…}, stdin=…, …)."""
+    started = []
 
-    def go(
-        script: str | Sequence[str],
-        *,
-        grace: float = 5.0,
-        slow_end: float = 3.0,
-        options: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
-        stdin: int | None = subprocess.DEVNULL,
-        stdout: int = subprocess.PIPE,
-        terminal: int | None = None,
-        **plan: Any,
-    ) -> Launch:
+    def go(script, *, grace=5.0, slow_end=3.0, options=None, environment=None, streams=None, **plan):
         mark = uuid.uuid4().hex
         command = ("sh", "-c", script) if isinstance(script, str) else script
         plan = {"port": free_port(), **plan, "more": {"JOB_MARK": mark, **plan.get("more", {})}}
         file = tmp_path / f"plan-{mark}.json"
         file.write_text(make_plan(command, tmp_path, **plan).to_json())
-        given = (file, json.dumps(dict(options or {})), grace, slow_end)
-        process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, *map(str, given)],
-            env={**os.environ, **(environment or {})},
-            stdin=stdin,
-            stdout=stdout if terminal is None else terminal,
-            stderr=subprocess.PIPE if terminal is None else terminal,
-        )
+        given = (file, json.dumps(options or {}), grace, slow_end)
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        streams = {"stdin": subprocess.DEVNULL, **pipes, **(streams or {})}
+        command = [sys.executable, "-c", LAUNCHER, *map(str, given)]
+        process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, **streams)
         started.append(Launch(process, mark, tmp_path))
         return started[-1]
 
@@ -205,6 +177,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Plan]:
+def make(tmp_path):
     """`make_plan` for programs that run in `tmp_path`."""
     return lambda command, **more: make_plan(command, tmp_path, **more)

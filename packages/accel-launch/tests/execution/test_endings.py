@@ -188,7 +188,7 @@ def test_second_interrupt_kills(start):
 
 def test_unread_output_ends_ranks(start):
     reading, writing = os.pipe()
-    launch = start("while echo line; do :; done", ranks=1, stdout=writing)
+    launch = start("while echo line; do :; done", ranks=1, streams={"stdout": writing})
     os.close(writing)
     os.read(reading, 100)
     os.close(reading)

@@ -180,6 +180,13 @@ def test_engine_of_another_package(tmp_path, monkeypatch):
     assert type(engines.named("toy")).__name__ == "Toy"
 
 
+def test_file_of_hosts_has_no_name():
+    descriptor = engines._hosts_file(["one", "two"])
+    assert os.fstat(descriptor).st_nlink == 0
+    assert Path(f"/dev/fd/{descriptor}").read_text() == "one\ntwo\n"
+    os.close(descriptor)
+
+
 def test_no_ssh(start, tmp_path):
     options = {"no_ssh": True, "node_rank": 1}
     launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
