@@ -64,7 +64,7 @@ def test_variables_of_ranks(here, toy):
     assert [rank.device for _, rank in plan.ranks()] == ["0", "1", "0", "2", "3"]
 
 
-def test_bound_ranks(here, host_cpu, toy):
+def test_cores_and_threads(here, host_cpu, toy):
     plan = on_one(here, host_cpu, (0, 1), BOUND)
     first, second = plan.hosts[0].ranks
     assert (first.cpus, first.cores, first.numa_nodes) == ((0, 1, 2, 3, 8, 9, 10, 11), 4, (0,))
@@ -72,6 +72,10 @@ def test_bound_ranks(here, host_cpu, toy):
     assert (second.environment["OMP_NUM_THREADS"], second.environment["KMP_BLOCKTIME"]) == ("4", "1")
     kept = on_one(here, host_cpu, (0,), BOUND, KMP_BLOCKTIME="5")
     assert "KMP_BLOCKTIME" not in kept.hosts[0].ranks[0].environment
+    unbound = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
+    assert (unbound.environment["OMP_NUM_THREADS"], unbound.cpus) == ("1", ())
+    kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
+    assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
     near = on_one(replace(here, device_nodes=(1, 1, 0, None)), toy, range(4), BOUND)
     assert [rank.numa_nodes for rank in near.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
 
@@ -87,18 +91,11 @@ def test_unused_and_missing_cores(here, host_cpu):
     assert "9 ranks, 8 physical cores" in caught.value.found
 
 
-def test_unbound_ranks_share_cores(here, host_cpu):
-    rank = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
-    assert (rank.environment["OMP_NUM_THREADS"], rank.cpus) == ("1", ())
-    kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
-    assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
-
-
-@pytest.mark.parametrize("name", ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"])
-def test_conflicting_affinity_is_named(name, here, host_cpu):
-    on_one(here, host_cpu, (0,), **{name: "0-3"})
-    with pytest.raises(AffinityConflict, match=f"{name} is set"):
-        on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
+def test_conflicting_affinity_is_named(here, host_cpu):
+    for name in ("KMP_AFFINITY", "GOMP_CPU_AFFINITY"):
+        on_one(here, host_cpu, (0,), **{name: "0-3"})
+        with pytest.raises(AffinityConflict, match=f"{name} is set"):
+            on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
 
 
 def test_mask_is_narrowed(here, toy):

@@ -160,7 +160,7 @@ def test_missing_engine_is_named(start, tmp_path, engine):
     assert not (tmp_path / "started").exists()
 
 
-def test_wrong_engines(tmp_path, monkeypatch):
+def test_names_of_engines(tmp_path, monkeypatch):
     (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'HYDRA build details:'\n")
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -168,9 +168,7 @@ def test_wrong_engines(tmp_path, monkeypatch):
         engines.named("openmpi").check(None, Options())
     with pytest.raises(UnknownEngine, match="local, impi, openmpi, mpich, slurm, pdsh"):
         engines.named("pdhs")
-
-
-def test_engine_of_another_package(tmp_path, monkeypatch):
+    # Another package adds one.
     info = tmp_path / "toy-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: toy\nVersion: 1\n")
