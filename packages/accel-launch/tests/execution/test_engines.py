@@ -185,6 +185,11 @@ def test_file_of_hosts_has_no_name():
     os.close(descriptor)
 
 
+def test_lost_host_of_pdsh():
+    assert engines.Pdsh.lost_host(b"pdsh@login: node1: ssh exited with exit code 255\n") == ("node1", 255)
+    assert engines.Pdsh.lost_host(b"rank 3 exited with exit code 255\n") is None
+
+
 def test_no_ssh(start, tmp_path):
     options = {"no_ssh": True, "node_rank": 1}
     launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
