@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from accel_core import processes
-from accel_core.processes import Worker, run
+from accel_core.processes import Worker, run, run_module
 
 #: Starts a process that holds a lock, in the group or in a session of its own, and says so.
 FORKS = """
@@ -172,3 +172,9 @@ def test_worker_ends_with_its_children(worker: Worker, tmp_path: Path) -> None:
 
 def test_real_time_signal_has_a_number() -> None:
     assert Worker("-c", "import os; os.kill(os.getpid(), 40)").receive(300).failure == "died by signal 40"
+
+
+def test_run_module_ignores_working_folder(tmp_path):
+    for name in ("calendar", "runpy", "datetime"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
+    assert "November 2026" in processes.run((*run_module("calendar"), "2026", "11"), cwd=tmp_path).stdout

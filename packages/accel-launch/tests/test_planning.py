@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From options to a plan: ranks, variables, devices, cores; on a machine of shared/topologies with two sockets.
 
-A plan as JSON and back; what a job adds for its ranks.
+Plans as JSON, and the variables that a job adds.
 """
 
 import json
@@ -23,7 +23,6 @@ from accel_launch import emit, machine, planning, ssh
 from accel_launch.errors import (
     AffinityConflict,
     BindingImpossible,
-    InvalidArguments,
     InvalidPlan,
     InvalidSelection,
 )
@@ -51,29 +50,21 @@ def visible(plan: Plan) -> str | None:
     return plan.hosts[0].ranks[0].environment.get("TOY_VISIBLE_DEVICES")
 
 
-def test_variables_that_a_script_sees(here, toy):
+def test_variables_of_ranks(here, toy):
     slots = {"worker-0": (0, 1), "worker-1": (0, 2, 3)}
     plan = planning.arrange(JOB, slots, dict.fromkeys(slots, here), toy, {})
-    seen = [rank.environment for _, rank in plan.ranks()]
-    assert seen[3] == {
-        "RANK": "3",
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "5",
-        "LOCAL_SIZE": "3",
-        "LOCAL_WORLD_SIZE": "3",
-        "MASTER_ADDR": "worker-0",
-        "MASTER_PORT": "29500",
-        "CROSS_RANK": "1",
-        "CROSS_SIZE": "2",
-        "TOY_VISIBLE_DEVICES": "0,2,3",
-        "OMP_NUM_THREADS": "2",
-    }
+    seen = [plan.variables(*each) for each in plan.ranks()]
+    expected = """
+        RANK=3 LOCAL_RANK=1 WORLD_SIZE=5 LOCAL_SIZE=3 LOCAL_WORLD_SIZE=3 CROSS_RANK=1 CROSS_SIZE=2
+        MASTER_ADDR=worker-0 MASTER_PORT=29500 TOY_VISIBLE_DEVICES=0,2,3 OMP_NUM_THREADS=2
+    """
+    assert seen[3] == dict(pair.split("=") for pair in expected.split())
     assert [variables["RANK"] for variables in seen] == ["0", "1", "2", "3", "4"]
     assert [variables["LOCAL_RANK"] for variables in seen] == ["0", "1", "0", "1", "2"]
     assert [rank.device for _, rank in plan.ranks()] == ["0", "1", "0", "2", "3"]
 
 
-def test_bound_ranks_have_cores_memory_and_threads(here, host_cpu):
+def test_cores_and_threads(here, host_cpu, toy):
     plan = on_one(here, host_cpu, (0, 1), BOUND)
     first, second = plan.hosts[0].ranks
     assert (first.cpus, first.cores, first.numa_nodes) == ((0, 1, 2, 3, 8, 9, 10, 11), 4, (0,))
@@ -81,37 +72,33 @@ def test_bound_ranks_have_cores_memory_and_threads(here, host_cpu):
     assert (second.environment["OMP_NUM_THREADS"], second.environment["KMP_BLOCKTIME"]) == ("4", "1")
     kept = on_one(here, host_cpu, (0,), BOUND, KMP_BLOCKTIME="5")
     assert "KMP_BLOCKTIME" not in kept.hosts[0].ranks[0].environment
+    unbound = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
+    assert (unbound.environment["OMP_NUM_THREADS"], unbound.cpus) == ("1", ())
+    kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
+    assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
+    near = on_one(replace(here, device_nodes=(1, 1, 0, None)), toy, range(4), BOUND)
+    assert [rank.numa_nodes for rank in near.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
 
 
-def test_cores_that_no_rank_has_are_reported(here, host_cpu):
+def test_unused_and_missing_cores(here, host_cpu):
     plan = on_one(here, host_cpu, range(6), BOUND)
     assert plan.hosts[0].unused == (3, 7, 11, 15)
     assert "CPUs 3,7,11,15 of worker-0" in plan.notes[0]
     reserving = on_one(here, host_cpu, (0, 1), replace(JOB, binding=Binding(None, 1)))
     assert (reserving.hosts[0].reserved, reserving.hosts[0].unused) == ((0, 4, 8, 12), ())
-
-
-def test_too_many_ranks_name_the_host(here, host_cpu):
     with pytest.raises(BindingImpossible, match="worker-0: cannot bind") as caught:
         on_one(here, host_cpu, range(9), BOUND)
     assert "9 ranks, 8 physical cores" in caught.value.message
 
 
-def test_ranks_that_are_not_bound_share_the_cores(here, host_cpu):
-    rank = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
-    assert (rank.environment["OMP_NUM_THREADS"], rank.cpus) == ("1", ())
-    kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
-    assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
+def test_conflicting_affinity_is_named(here, host_cpu):
+    for name in ("KMP_AFFINITY", "GOMP_CPU_AFFINITY"):
+        on_one(here, host_cpu, (0,), **{name: "0-3"})
+        with pytest.raises(AffinityConflict, match=f"{name} is set"):
+            on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
 
 
-@pytest.mark.parametrize("name", ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"])
-def test_a_variable_that_binds_threads_elsewhere_is_an_error_that_names_it(name, here, host_cpu):
-    on_one(here, host_cpu, (0,), **{name: "0-3"})
-    with pytest.raises(AffinityConflict, match=f"{name} is set"):
-        on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
-
-
-def test_a_mask_is_narrowed_and_its_items_are_kept(here, toy):
+def test_mask_is_narrowed(here, toy):
     plan = on_one(replace(here, devices=3, mask=("GPU-9f3b", "MIG-1", "7")), toy, (0, 2))
     assert [rank.device for rank in plan.hosts[0].ranks] == ["GPU-9f3b", "7"]
     assert visible(plan) == "GPU-9f3b,7"
@@ -119,7 +106,7 @@ def test_a_mask_is_narrowed_and_its_items_are_kept(here, toy):
 
 @given(st.lists(st.text("0123456789GPUMIG-.", min_size=1), min_size=1, max_size=8, unique=True), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_mask_is_widened(here, toy, mask, data):
+def test_mask_is_never_widened(here, toy, mask, data):
     devices = data.draw(st.integers(0, 10))
     slots = sorted(data.draw(st.sets(st.integers(0, 9), min_size=1)))
     try:
@@ -130,16 +117,26 @@ def test_no_mask_is_widened(here, toy, mask, data):
         assert set((visible(plan) or ",".join(mask)).split(",")) <= set(mask)
 
 
-def test_devices_of_a_selector_are_not_masked(here, toy):
-    """SYCL's numbers count among the devices of a mask."""
+def test_devices_that_cannot_be_chosen(here, toy, host_cpu):
+    # Numbers of a SYCL selector count among the devices of a mask.
     selected = replace(here, devices=2, later="ONEAPI_DEVICE_SELECTOR=level_zero:2,3")
     assert visible(on_one(selected, toy, (0, 1))) is visible(on_one(selected, toy, (0,))) is None
     for slots in ((1,), (0, 1, 2)):
         with pytest.raises(InvalidSelection, match="level_zero:2,3"):
             on_one(selected, toy, slots)
-
-
-def test_ignored_devices_are_a_note(here, toy):
+    # The runtime numbers devices by local ranks.
+    unread = replace(toy, restricts=False)
+    on_one(here, unread, (0, 1))
+    with pytest.raises(InvalidSelection, match="a launcher cannot choose the devices of worker-0"):
+        on_one(here, unread, (1,))
+    # An item of the mask has several devices.
+    tiles = replace(here, devices=2, mask=("0",))
+    assert visible(on_one(tiles, toy, (0, 1))) is None
+    with pytest.raises(InvalidSelection, match="slot 0 of worker-0"):
+        on_one(tiles, toy, (0,))
+    with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
+        on_one(here, toy, range(5))
+    on_one(here, host_cpu, range(5))
     ignoring = replace(here, devices=1, mask=("0",), remarks=("the runtime ignores 9",))
     assert on_one(ignoring, toy, (0,)).notes == ("worker-0: the runtime ignores 9",)
 
@@ -148,59 +145,30 @@ RULE = VisibleDevices(("TOY_VISIBLE_DEVICES",), later=("TOY_SELECTOR",))
 
 
 @pytest.mark.parametrize(
-    ("variables", "count", "found"),
+    ("variables", "count", "mask", "remark", "later"),
     [
-        ({}, 4, (None, (), "")),
+        ("", 4, None, "", ""),
+        ("TOY_VISIBLE_DEVICES=", 0, None, "TOY_VISIBLE_DEVICES is empty, which hides all devices", ""),
+        ("TOY_VISIBLE_DEVICES=3,1", 2, ("3", "1"), "", ""),
+        ("TOY_VISIBLE_DEVICES=1,9", 1, ("1",), "the runtime ignores 9 of TOY_VISIBLE_DEVICES=1,9", ""),
         (
-            {"TOY_VISIBLE_DEVICES": ""},
-            0,
-            (None, ("TOY_VISIBLE_DEVICES is empty, which hides all devices",), ""),
-        ),
-        ({"TOY_VISIBLE_DEVICES": "3, 1"}, 2, (("3", "1"), (), "")),
-        (
-            {"TOY_VISIBLE_DEVICES": "1,9,2"},
+            "TOY_VISIBLE_DEVICES=1 TOY_SELECTOR=1",
             1,
-            (("1",), ("the runtime ignores 9, 2 of TOY_VISIBLE_DEVICES=1,9,2",), ""),
-        ),
-        (
-            {"TOY_VISIBLE_DEVICES": "1,2", "TOY_SELECTOR": "1"},
-            1,
-            (None, ("TOY_SELECTOR=1 chooses among them",), "TOY_SELECTOR=1"),
+            None,
+            "TOY_SELECTOR=1 chooses among them",
+            "TOY_SELECTOR=1",
         ),
     ],
 )
-def test_machine_has_the_devices_that_are_used(variables, count, found, monkeypatch, toy):
+def test_visible_devices_of_machine(variables, count, mask, remark, later, monkeypatch, toy):
     device = SimpleNamespace(visible=RULE, device_count=lambda: count)
     monkeypatch.setattr(machine, "accelerator", lambda: toy)
     monkeypatch.setattr(machine, "get_accelerator", lambda: device)
-    here = machine.this_machine(variables)
-    assert (here.mask, here.remarks, here.later) == found
+    here = machine.this_machine(dict(each.split("=") for each in variables.split()))
+    assert (here.mask, here.remarks, here.later) == (mask, (remark,) if remark else (), later)
 
 
-def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(here, toy):
-    tiles = replace(here, devices=2, mask=("0",))
-    assert visible(on_one(tiles, toy, (0, 1))) is None
-    with pytest.raises(InvalidSelection, match="slot 0 of worker-0"):
-        on_one(tiles, toy, (0,))
-
-
-def test_a_slot_without_a_device_and_a_device_that_cannot_be_chosen_are_refused(here, toy, host_cpu):
-    with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
-        on_one(here, toy, range(5))
-    on_one(here, host_cpu, range(5))
-    # The runtime numbers devices by local ranks.
-    unread = replace(toy, restricts=False)
-    on_one(here, unread, (0, 1))
-    with pytest.raises(InvalidSelection, match="a launcher cannot choose the devices of worker-0"):
-        on_one(here, unread, (1,))
-
-
-def test_ranks_are_placed_near_their_devices(here, toy):
-    plan = on_one(replace(here, device_nodes=(1, 1, 0, None)), toy, range(4), BOUND)
-    assert [rank.numa_nodes for rank in plan.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
-
-
-def test_a_host_without_facts_completes_its_own_part(here, toy):
+def test_unknown_host_is_completed_later(here, toy):
     slots = {"worker-0": (0, 1), "worker-1": (0, 1)}
     whole = planning.arrange(BOUND, slots, dict.fromkeys(slots, here), toy, {})
     partial = planning.arrange(BOUND, slots, {"worker-0": here}, toy, {})
@@ -212,7 +180,7 @@ def test_a_host_without_facts_completes_its_own_part(here, toy):
         planning.complete(read, 1, here, toy, {"KMP_AFFINITY": "compact"})
 
 
-def test_the_master_is_the_first_host(here, toy):
+def test_first_host_is_master(here, toy):
     def master(*names: str) -> str:
         slots = dict.fromkeys(names, (0,))
         return planning.arrange(
@@ -237,10 +205,6 @@ def place(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(planning, "DEFAULT_HOSTFILE", str(tmp_path / "none"))
     (tmp_path / "train.py").write_text("")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "run.sh").chmod(0o755)
     here = replace(here, devices=2)
     monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: dict.fromkeys(names, here))
 
@@ -261,7 +225,7 @@ def counts(plan: Plan) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("place")
-def test_without_a_number_there_is_a_rank_on_each_numa_node():
+def test_default_number_of_ranks():
     plan = make(bind_cores_to_rank=True)
     assert counts(plan) == {"localhost": 2}
     assert (plan.master_addr, plan.master_port, plan.directory) == ("127.0.0.1", 29500, os.getcwd())
@@ -269,7 +233,7 @@ def test_without_a_number_there_is_a_rank_on_each_numa_node():
     assert counts(make(num_accelerators=5)) == {"localhost": 5}
 
 
-def test_visible_devices_give_the_number(place, toy):
+def test_number_of_visible_devices(place, toy):
     place(mask=("4", "6", "7"))
     assert visible(make(include="localhost:0,2")) == "4,7"
     assert counts(make()) == {"localhost": 3}
@@ -300,7 +264,7 @@ def test_hosts_are_asked_unless_they_are_this_one():
 
 
 @pytest.mark.usefixtures("place")
-def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(monkeypatch):
+def test_single_host(monkeypatch):
     Path("hosts").write_text("worker-0 slots=2\n")
     asked: list[str] = []
     monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: asked.extend(names) or {})
@@ -312,26 +276,22 @@ def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(monkey
         assert (there.master_addr, there.notes, asked.pop()) == ("worker-0", (), "worker-0")
     Path("hosts").write_text("127.0.0.1 slots=2\n")
     assert make(hostfile="hosts").notes == ()
+    # The launcher itself runs in a rank.
+    outer, options = {"PMI_RANK": "1", "PMI_SIZE": "2"}, Options(script="train.py")
+    assert "rank 1 of 2 of PMI" in planning.make_plan(options, outer).notes[0]
+    assert (
+        planning.make_plan(replace(options, no_ssh=True, node_rank=0), outer).notes == ()
+    )  # as in a task of srun
+    assert planning.make_plan(options, {"PMI_RANK": "0", "PMI_SIZE": "1"}).notes == ()
 
 
 @pytest.mark.usefixtures("place")
-def test_launcher_in_a_rank_is_noted():
-    def notes(environ, **given):
-        return planning.make_plan(Options(script="train.py", **given), environ).notes
-
-    environ = {"PMI_RANK": "1", "PMI_SIZE": "2"}
-    assert "rank 1 of 2 of PMI" in notes(environ)[0]
-    assert notes(environ, no_ssh=True, node_rank=0) == ()  # as in a task of srun
-    assert notes({"PMI_RANK": "0", "PMI_SIZE": "1"}) == ()
-
-
-@pytest.mark.usefixtures("place")
-def test_a_plan_is_replayed_with_another_master(monkeypatch):
+def test_plan_file(monkeypatch):
     plan = make(bind_cores_to_rank=True)
     Path("plan.json").write_text(plan.to_json())
     assert planning.load_plan(Options(plan="plan.json")) == plan
     moved = planning.load_plan(Options(plan="plan.json", master_addr="10.0.0.1", master_port=4000))
-    assert moved == plan.with_master("10.0.0.1", 4000)
+    assert moved == replace(plan, master_addr="10.0.0.1", master_port=4000)
     with pytest.raises(InvalidSelection, match="--node_rank 1"):
         planning.load_plan(Options(plan="plan.json", no_ssh=True, node_rank=1))
     with pytest.raises(InvalidPlan, match="cannot read the plan"):
@@ -342,127 +302,58 @@ def test_a_plan_is_replayed_with_another_master(monkeypatch):
 
 
 @pytest.mark.usefixtures("place")
-def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused():
-    data = json.loads(make(bind_cores_to_rank=True).to_json())
-    first, second = data["hosts"][0]["ranks"]
-    second["cpus"] = f"{first['cpus'].partition('-')[0]},{second['cpus']}"
-    Path("edited.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidPlan) as error:
-        planning.load_plan(Options(plan="edited.json"))
-    assert "ranks 0 and 1 both have CPU 0" in error.value.message
-    assert "--bind_cores_to_rank" in error.value.do
-
-
-@pytest.mark.usefixtures("place")
-def test_the_table_shows_what_the_plan_has():
+def test_table_of_plan():
     text = emit.table(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
-    rows = [line.split() for line in text.splitlines()]
-    assert ["0", "localhost", "0", "1", "1,9", "0", "bind", "0", "1"] in rows
-    assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in rows
+    assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in map(
+        str.split, text.splitlines()
+    )
     assert "reserved on localhost: CPUs 0,4,8,12" in text
     assert "note: CPUs 3,11 of localhost belong to no rank" in text
-    assert "not bound" in emit.table(make())
     Path("hosts").write_text("worker-0 slots=1\n")
     assert "decided on the host" in emit.table(make(hostfile="hosts", force_multi=True, launcher="slurm"))
 
 
 @pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("given", "command"),
-    [
-        ({"arguments": ("--lr", "1")}, (sys.executable, "-u", "train.py")),
-        ({"script": "train", "module": True}, (sys.executable, "-u", "-m", "train")),
-        ({"script": "own.part", "module": True}, (sys.executable, "-u", "-m", "own.part")),
-        ({"script": "json.tool", "module": True}, (sys.executable, "-u", "-m", "json.tool")),
-        ({"script": "./run.sh", "no_python": True, "no_local_rank": True}, ("./run.sh",)),
-        ({"script": "sh", "no_python": True}, ("sh",)),
-    ],
-)
-def test_programs_that_exist(given, command):
-    program = make(**given).program
-    assert program.command == command
-    assert program.arguments == given.get("arguments", ())
-    assert program.pass_local_rank == ("no_local_rank" not in given)
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"script": "missing.py"}, "missing.py"),
-        ({"script": ""}, "'' in"),
-        ({"script": "."}, "without __main__.py"),
-        ({"script": "missing", "module": True}, "missing"),
-        ({"script": ".train", "module": True}, "no module ''"),
-        ({"no_python": True}, "not an executable file"),
-        ({"script": "./missing", "no_python": True}, "missing"),
-        ({"arguments": ("a\0b",)}, "NUL"),
-    ],
-)
-def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(given, named, monkeypatch):
-    Path("hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
-    monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
-    with pytest.raises(InvalidArguments) as caught:
-        make(hostfile="hosts", **given)
-    assert named in caught.value.message
-
-
-@pytest.mark.usefixtures("place")
-def test_a_config_that_deepspeed_refuses_is_named_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
-    assert "refuses a config with `elasticity`" in make(elastic_training=True).notes[0]
-    assert make().notes == ()
-    (tmp_path / "elasticity").mkdir()
-    assert make(elastic_training=True).notes == ()
+def test_commands_of_programs():
+    python = (sys.executable, "-u")
+    program = make(arguments=("--lr", "1")).program
+    assert program == Program((*python, "train.py"), ("--lr", "1"))
+    assert make(script="train", module=True).program == Program((*python, "-m", "train"))
+    assert make(script="./run.sh", no_python=True, no_local_rank=True).program == Program(
+        ("./run.sh",), (), False
+    )
 
 
 # Plans as JSON, and their jobs
 
 
 def rank(number: int, local: int) -> Rank:
+    environment = {"TEXT": "two words; $(x) \u00e9"}
+    cpus = (3, 4) if local else (0, 1, 2, 8)
     return Rank(
-        rank=number,
-        local_rank=local,
-        slot=local,
-        device=f"GPU-{local}",
-        cpus=(3, 4) if local else (0, 1, 2, 8),
-        cores=3,
-        numa_nodes=(0, 1),
-        memory=MemoryPolicy("bind", (0,)),
-        environment={"RANK": str(number), "TEXT": "two words; $(x) \u00e9"},
+        number, local, local, f"GPU-{local}", cpus, 3, (0, 1), MemoryPolicy("bind", (0,)), environment
     )
 
 
 PLAN = Plan(
-    hosts=(Host("worker-0", 0, (rank(0, 0), rank(1, 1)), unused=(9,)), Host("me@[::1]", 1, (rank(2, 0),))),
-    master_addr="worker-0",
-    master_port=29500,
-    program=Program(("python", "-u", "train.py"), ("--lr", "1")),
-    directory="/work",
-    binding=Binding("0-3"),
+    (Host("worker-0", 0, (rank(0, 0), rank(1, 1)), unused=(9,)), Host("me@[::1]", 1, (rank(2, 0),))),
+    "worker-0",
+    29500,
+    Program(("python", "-u", "train.py"), ("--lr", "1")),
+    "/work",
+    Binding("0-3"),
     exports={"PATH": "/bin"},
     notes=("one note",),
 )
 
 
-def test_a_plan_is_the_same_after_json():
+def test_plan_as_json():
     assert Plan.from_json(PLAN.to_json()) == PLAN
     assert Plan.from_json(replace(PLAN, binding=None).to_json()).binding is None
     assert json.loads(PLAN.to_json())["hosts"][0]["ranks"][0]["cpus"] == "0-2,8"
-
-
-def test_another_master_is_in_the_environment_of_each_rank():
-    moved = PLAN.with_master("10.0.0.1", 4000)
-    assert (moved.master_addr, moved.master_port) == ("10.0.0.1", 4000)
-    for _, rank in moved.ranks():
-        assert (rank.environment["MASTER_ADDR"], rank.environment["MASTER_PORT"]) == ("10.0.0.1", "4000")
-        assert rank.environment["RANK"] == str(rank.rank)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1" * 5000, "[" * 100_000, '"\\ud800"'])
-def test_what_is_not_a_plan_is_refused(text):
-    with pytest.raises(InvalidPlan, match="ACC-605"):
-        Plan.from_json(text, "plan.json")
+    for text in ("", "{", "[]", "null", "1" * 5000, "[" * 100_000, '"\\ud800"'):
+        with pytest.raises(InvalidPlan, match="ACC-605"):
+            Plan.from_json(text, "plan.json")
 
 
 _RANK = ("hosts", 0, "ranks", 1)
@@ -472,35 +363,26 @@ _RANK = ("hosts", 0, "ranks", 1)
     ("path", "value", "named"),
     [
         (("version",), 2, "plan.version"),
-        (("master_port",), "29500", "plan.master_port"),
         (("master_port",), 70000, "plan.master_port"),
-        (("master_port",), True, "plan.master_port"),
         (("master_addr",), "a;b", "plan.master_addr"),
         (("shell",), "rm", "shell"),
         (("hosts",), [], "plan.hosts"),
         (("program", "command"), [], "plan.program.command"),
         (("program", "command"), ["a\0b"], "plan.program.command"),
-        (("program", "arguments"), ["\ud800"], "plan.program.arguments[0]"),
         (("exports", "A;rm"), "1", "A;rm"),
-        (("exports", "TEXT"), "\ud800", "exports.TEXT"),
         (("binding", "reserve_cores"), -1, "reserve_cores: -1"),
         (("hosts", 0, "name"), "-oProxyCommand=x", "ProxyCommand"),
-        (("hosts", 0, "name"), "a b", "a b"),
         (("hosts", 1, "name"), "you@worker-0", "a machine twice"),
         (("hosts", 1, "node_rank"), 0, "hosts[1]"),
         ((*_RANK, "rank"), 0, "global ranks"),
         ((*_RANK, "local_rank"), 2, "local ranks"),
-        ((*_RANK, "cpus"), [0], "cpus"),
         ((*_RANK, "cpus"), "3-1", "cpus"),
         ((*_RANK, "slot"), -1, "slot -1"),
-        ((*_RANK, "memory", "mode"), "interleave", "memory.mode"),
-        ((*_RANK, "environment", "RANK"), "17", "RANK='17'"),
-        ((*_RANK, "environment", "WORLD_SIZE"), "-4", "WORLD_SIZE='-4'"),
+        ((*_RANK, "cpus"), "2-3", "ranks 0 and 1 both have CPU 2 of worker-0"),
         ((*_RANK, "environment", "A=B"), "1", "A=B"),
-        ((*_RANK, "environment", "A"), "\0", "environment.A"),
     ],
 )
-def test_a_plan_that_contradicts_itself_is_refused_by_the_name_of_the_field(path, value, named):
+def test_contradicting_plan(path, value, named):
     data = place = json.loads(PLAN.to_json())
     for step in path[:-1]:
         place = place[step]
@@ -511,26 +393,20 @@ def test_a_plan_that_contradicts_itself_is_refused_by_the_name_of_the_field(path
     assert "plan.json" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("names", "address", "secrets"),
-    [
-        (["localhost"], "127.0.0.1", [("127.0.0.1", "s")]),
-        # Each of several hosts may have its own launcher.
-        (["a", "b"], "192.0.2.1", [("192.0.2.1", None), ("", None)]),
-        # A name may have another address elsewhere, so all interfaces are listened on.
-        (["a", "b"], "a.example", [("", None), ("", None)]),
-    ],
-)
-def test_where_the_store_listens_and_the_secret_of_ranks_of_one_launcher(names, address, secrets):
-    made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names))
-    job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s")
-    seen = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
-    assert [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in seen] == secrets
+def test_store_address_and_secret(monkeypatch):
+    def seen(names: str, address: str) -> list[tuple[str, str | None]]:
+        made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(names.split()))
+        job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s3cret")
+        assert "s3cret" not in repr(job)
+        given = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
+        return [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in given]
 
-
-def test_the_secret_is_long_and_is_not_shown(monkeypatch):
+    assert seen("localhost", "127.0.0.1") == [("127.0.0.1", "s3cret")]
+    # Each of several hosts may have its own launcher.
+    assert seen("a b", "192.0.2.1") == [("192.0.2.1", None), ("", None)]
+    # A name may have another address elsewhere, so all interfaces are listened on.
+    assert seen("a b", "a.example") == [("", None), ("", None)]
     assert Job(PLAN).secret != Job(PLAN).secret
     assert len(Job(PLAN).secret) == 64
     monkeypatch.setenv(env.JOB_SECRET.name, "s3cret")
     assert env.JOB_SECRET.shown() == "(secret)"
-    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What other hosts answer, which variables they get, and files for them."""
+"""Descriptions of other hosts, variables for them, and files."""
 
 import json
 import math
@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from accel_core.processes import run_module
 from accel_launch import ssh
 from accel_launch.errors import HostUnreachable, InvalidArguments
 from accel_launch.machine import Machine
 from accel_launch.options import Options
 
 FACTS = {
-    "topology": {"nodes": [], "online": "0-3", "present": "0-3"},
+    "topology": {"nodes": []},
     "devices": 2,
     "mask": None,
     "device_nodes": [],
@@ -57,17 +56,15 @@ else: print('Welcome!'); print({json.dumps(FACTS)!r})
 SHELL = "os.execvp('sh', ['sh', '-c', sys.argv[-1]])"
 
 
-def test_each_host_answers(fake_ssh):
+def test_query_hosts(fake_ssh):
     record = fake_ssh(ANSWERS)
     answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
-    assert list(answers) == ["worker-0", "me@[::1]"]
-    assert answers["worker-0"] == Machine.from_json(json.dumps(FACTS))
-    asked = [json.loads(line) for line in record.read_text().splitlines()]
-    assert {tuple(row[4:7]) for row in asked} == {("-p", "2222", "--")}
-    assert {row[7] for row in asked} == {"worker-0", "me@::1"}
+    assert answers == dict.fromkeys(["worker-0", "me@[::1]"], Machine.from_json(json.dumps(FACTS)))
+    asked = [tuple(json.loads(line)[4:8]) for line in record.read_text().splitlines()]
+    assert sorted(asked) == [("-p", "2222", "--", "me@::1"), ("-p", "2222", "--", "worker-0")]
 
 
-def test_hosts_that_do_not_answer_are_all_named(fake_ssh, monkeypatch):
+def test_all_failing_hosts_are_named(fake_ssh, monkeypatch):
     fake_ssh(ANSWERS)
     monkeypatch.setattr(ssh, "ANSWER", 2)
     run = ssh.processes.run
@@ -84,10 +81,7 @@ def test_hosts_that_do_not_answer_are_all_named(fake_ssh, monkeypatch):
     assert silent == "silent: no answer within 2 s"
     assert old.startswith("old: another accel-launch")
     assert caught.value.do.endswith("-- dead true")
-
-
-def test_without_ssh_the_error_says_so(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(HostUnreachable, match="cannot run ssh"):
         ssh.query_hosts(["worker-0"], Options(), "/work", {})
 
@@ -95,7 +89,7 @@ def test_without_ssh_the_error_says_so(monkeypatch, tmp_path):
 HOSTILE = ["; touch injected", "$(touch injected)", "`touch injected`", "a'b\"c", "a\nb", "\\", "-n", "é*?"]
 
 
-def test_no_value_is_interpreted_by_the_remote_shell(tmp_path, run):
+def test_remote_shell_interprets_nothing(tmp_path, run):
     (tmp_path / "a b; $(x)").mkdir()
     (tmp_path / "a b; $(x)" / "env ' activate").write_text("export SOURCED=yes\n")
     exports = {f"V{number}": text for number, text in enumerate(HOSTILE)}
@@ -116,33 +110,26 @@ def test_no_value_is_interpreted_by_the_remote_shell(tmp_path, run):
     assert shlex.split(script)[0] == "cd"
 
 
-def test_which_hosts_are_this_one(monkeypatch):
+def test_names_of_this_host(monkeypatch):
     monkeypatch.setattr(ssh.socket, "gethostname", lambda: "Node7.cluster.example")
     own = ["localhost", "127.0.0.2", "[::1]", "me@node7", "node7.cluster.example"]
     assert all(map(ssh.is_this_host, own))
     assert not any(map(ssh.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
 
 
-def test_values_of_variables_are_in_no_argument_of_ssh(fake_ssh, tmp_path):
+def test_query_is_private_and_isolated(fake_ssh, tmp_path):
     record = fake_ssh(SHELL)
-    exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
-    answers = ssh.query_hosts(["worker-0"], Options(), str(tmp_path), exports)
-    assert list(answers) == ["worker-0"]
-    assert "hunter2" not in record.read_text()
-
-
-def test_modules_of_the_working_folder_are_not_run_for_the_facts(fake_ssh, tmp_path):
-    fake_ssh(SHELL)
     work = tmp_path / "work"
     work.mkdir()
     for name in ("bisect", "queue", "runpy", "json"):
         (work / f"{name}.py").write_text("open('planted', 'w')\nraise SystemExit('planted')\n")
-    answers = ssh.query_hosts(["worker-0"], Options(), str(work), {"PYTHONPATH": f"{work}:"})
-    assert list(answers) == ["worker-0"]
+    exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": f"{work}:"}
+    assert list(ssh.query_hosts(["worker-0"], Options(), str(work), exports)) == ["worker-0"]
+    assert "hunter2" not in record.read_text()
     assert not (work / "planted").exists()
 
 
-def test_a_file_for_another_host_is_its_owner_s_and_new(fake_ssh, tmp_path):
+def test_file_on_another_host(fake_ssh, tmp_path):
     record = fake_ssh(SHELL)
     path = tmp_path / "job 'x'"
     ssh.write_files({"worker-0": str(path)}, Options(), "aGk=")
@@ -156,47 +143,26 @@ def test_a_file_for_another_host_is_its_owner_s_and_new(fake_ssh, tmp_path):
     assert not target.exists()
 
 
-def test_a_module_is_run_without_the_working_folder(tmp_path, run):
-    for name in ("calendar", "runpy", "datetime"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
-    assert "November 2026" in run(*run_module("calendar"), "2026", "11").stdout
+def test_exported_variables(toy):
+    text = "TOY_FABRIC=ib0 TOY_VISIBLE_DEVICES=0 TOY_VISIBLE_MODULES=1 UCX_TLS=tcp PYTHONHASHSEED=1 SECRET=x UCX.BAD=1"
+    environ = dict(pair.split("=") for pair in f"{text} PYTHONPATH=/lib".split())
+    found = ssh.exported_variables(environ, toy, "/work", ())
+    expected = "PYTHONHASHSEED=1 PYTHONPATH=/work:/lib TOY_FABRIC=ib0 UCX_TLS=tcp"
+    assert found == dict(pair.split("=") for pair in expected.split())
 
 
-def test_variables_are_chosen_by_prefix(toy):
-    environ = {
-        "TOY_FABRIC": "ib0",
-        "TOY_VISIBLE_DEVICES": "0",
-        "TOY_VISIBLE_MODULES": "1",
-        "UCX_TLS": "tcp",
-        "PYTHONHASHSEED": "1",
-        "SECRET": "x",
-        "UCX.BAD": "1",
-        "PYTHONPATH": "/lib",
-    }
-    assert ssh.exported_variables(environ, toy, "/work", ()) == {
-        "PYTHONHASHSEED": "1",
-        "PYTHONPATH": "/work:/lib",
-        "TOY_FABRIC": "ib0",
-        "UCX_TLS": "tcp",
-    }
-
-
-def test_files_add_variables_and_the_nearer_one_wins(toy, tmp_path):
+def test_files_with_variables(toy, tmp_path):
     home, work = tmp_path / "home", tmp_path / "work"
     for folder, text in ((home, "A=1\nB=two words=2\n"), (work, "# comment\n\nA=3\n")):
         folder.mkdir()
         (folder / ".deepspeed_env").write_text(text)
     files = ssh.variable_files({}, home, work)
-    assert ssh.exported_variables({}, toy, "/work", files) == {
-        "A": "3",
-        "B": "two words=2",
-        "PYTHONPATH": "/work",
-    }
+    assert ssh.exported_variables({}, toy, "", files) == {"A": "3", "B": "two words=2"}
     assert ssh.variable_files({"DS_ENV_FILE": "vars"}, home, work) == (home / "vars", work / "vars")
 
 
 @pytest.mark.parametrize("line", ["A", "A B=1", "=1", "A;rm=1", "A=\0"])
-def test_a_wrong_line_is_named(line, toy, tmp_path):
+def test_wrong_line_of_file(line, toy, tmp_path):
     path = tmp_path / "vars"
     path.write_text(f"A=1\n{line}\n")
     with pytest.raises(InvalidArguments) as caught:
@@ -204,7 +170,7 @@ def test_a_wrong_line_is_named(line, toy, tmp_path):
     assert f"{path}:2" in caught.value.message
 
 
-def test_a_file_that_another_user_can_write_is_refused(toy, tmp_path):
+def test_file_of_another_user(toy, tmp_path):
     path = tmp_path / ".deepspeed_env"
     path.write_text("LD_PRELOAD=/tmp/theirs.so\n")
     if os.geteuid() == 0:

@@ -4,23 +4,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from accel_core.errors import AccelError
-from accel_launch import command
+from accel_core.cli.main import main as accel
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m accel_launch", description="Start the ranks of a job.")
-    command.add_arguments(parser)
-    try:
-        return command.run(parser.parse_args())
-    except AccelError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        return 130
+    """Run `accel launch` with this command line; returns the exit status."""
+    return accel(["launch", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -12,14 +12,15 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from accel_core.api import CURRENT
 from accel_launch import engines, planning, ssh
 from accel_launch.engines import Local
-from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
+from accel_launch.errors import PortInUse
 from accel_launch.job import Job
-from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options, add_arguments, parsed
+from accel_launch.options import DEFAULT_PORT, Options, add_arguments, parsed
 from accel_launch.plan import Plan
 from accel_launch.protocol import STDOUT, say, write_all
 from accel_launch.supervisor import View
@@ -35,30 +36,19 @@ def carry_out(plan: Plan, options: Options) -> int:
     engine = engines.choose(plan, options)
     engine.check(plan, options)
     local = isinstance(engine, Local)
-    if options.elastic_training and not local:
-        raise EngineRefused(
-            "--elastic_training cannot be used with an engine that starts all hosts at once: a plan for "
-            f"{len(plan.hosts)} hosts, or a --launcher other than local",
-            do="run the command on each host, with --no_ssh and its --node_rank",
-        )
     with contextlib.ExitStack() as stack:
         if local and not options.no_ssh and is_port_free_to_choose(plan, options):
             plan = stack.enter_context(chosen_port(plan, options))
         elif ssh.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
             check_port(plan.master_port)
-        logs = _logs(options.enable_each_rank_log)
         view, live = _view(plan, options)
         stack.enter_context(contextlib.closing(view))
-        job = Job(plan, logs=logs, status=live)
+        logs = options.enable_each_rank_log
+        job = Job(plan, logs=os.path.abspath(logs) if logs else "", status=live)
         if options.save_pid:
             stack.enter_context(_pid_file())
-        if options.elastic_training:
-            from accel_launch import elastic  # imports torch
-
-            supervisor = elastic.run(job, options, max(options.node_rank, 0), view)
-        else:
-            supervisor = engine.supervisor(job, options, view)
-            supervisor.run()
+        supervisor = engine.supervisor(job, options, view)
+        supervisor.run()
     code, report = supervisor.ends.outcome(supervisor.stopped_by, supervisor.engine_code)
     if supervisor.output_error is not None:
         lost = f"the ranks' output cannot be written: {supervisor.output_error.strerror}"
@@ -78,38 +68,13 @@ def _view(plan: Plan, options: Options) -> tuple[View, bool]:
     return LiveView(plan), True
 
 
-def _logs(folder: str | None) -> str:
-    """Return the absolute path of the folder for logs, which exists now; empty: none."""
-    if folder is None:
-        return ""
-    path, reason = Path(folder).absolute(), "" if folder else "an empty name"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        reason = f"{path}: {error.strerror}"
-    if reason:
-        raise LogUnwritable(
-            f"cannot write the ranks' logs: {reason}", do="give --enable_each_rank_log another folder"
-        )
-    return str(path)
-
-
 @contextlib.contextmanager
 def _pid_file() -> Iterator[None]:
     """Write the launcher's pid to the file that deepspeed's `--save_pid` writes, as long as the job runs."""
     path = Path(tempfile.gettempdir(), f"{os.getpid()}.deepspeed")
+    path.unlink(missing_ok=True)
     try:
-        # Not through a link that another user has laid there.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except OSError as error:
-        raise LogUnwritable(
-            f"cannot write the launcher's pid: {path}: {error.strerror}",
-            do="remove it, or leave out --save_pid",
-        ) from error
-    try:
-        with os.fdopen(descriptor, "w") as file:
+        with path.open("x") as file:  # not through a link that another user has put there
             file.write(str(os.getpid()))
         write_all(STDOUT, f"launcher pid: {os.getpid()}\n".encode())
         yield
@@ -118,8 +83,8 @@ def _pid_file() -> Iterator[None]:
 
 
 def is_port_free_to_choose(plan: Plan, options: Options) -> bool:
-    """Whether nobody has named a port. Hosts that join an elastic job need one that they know."""
-    given = options.master_port is not None or options.plan is not None or options.elastic_training
+    """Return True if nobody has named a port."""
+    given = options.master_port is not None or options.plan is not None
     return not given and plan.master_port == DEFAULT_PORT
 
 
@@ -137,7 +102,7 @@ def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if number != DEFAULT_PORT and options.shows_notes:
             say(f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}")
-        yield plan if number == DEFAULT_PORT else plan.with_master(plan.master_addr, number)
+        yield plan if number == DEFAULT_PORT else replace(plan, master_port=number)
 
 
 def check_port(port: int) -> None:
@@ -193,7 +158,7 @@ def _print(plan: Plan, given: Options) -> None:
     from accel_launch import emit
 
     if (given.emit or given.json) and (names := plan.secrets()):
-        where = "a Secret" if given.emit in IN_CONTAINERS else "this output"
+        where = "a Secret" if given.emit == "k8s" else "this output"
         say(f"{where} has what looks like secrets: {', '.join(names)}")
         with contextlib.suppress(OSError, ValueError):
             if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):

@@ -12,7 +12,6 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from textwrap import indent
 
@@ -21,9 +20,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from accel_core.vendor import format_cpu_list
-from accel_launch.errors import InvalidSelection
 from accel_launch.options import Options
-from accel_launch.plan import Plan, Rank
+from accel_launch.plan import Plan
 from accel_launch.protocol import call_main
 
 #: Wide enough for every row: a list of CPUs that is cut off says nothing.
@@ -117,27 +115,7 @@ stringData: {secrets}
 ---
 """
 # Kubernetes replaces `$(NAME)` in the arguments by variables of the container. A container has 64 MB of shared memory,
-# too little for data loaders and for collectives within a host. The operator of PyTorchJob looks for the container's
-# name.
-_POD = """\
-spec:
-  restartPolicy: Never
-  containers:
-    - name: pytorch
-      image: "{image}"
-      command: {command}
-      args: {arguments}
-      ports:
-        - {{name: master, containerPort: {port}}}
-      volumeMounts:
-        - {{name: plan, mountPath: /etc/accel}}
-        - {{name: shm, mountPath: /dev/shm}}
-      envFrom: {env_from}
-      resources: {{limits: {limits}}}
-  volumes:
-    - {{name: plan, configMap: {{name: "{name}-plan"}}}}
-    - {{name: shm, emptyDir: {{medium: Memory}}}}
-"""
+# too little for data loaders and for collectives within a host.
 _JOBSET = """\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -155,119 +133,51 @@ spec:
           completionMode: Indexed
           backoffLimit: 0
           template:
-{pod}
-"""
-_PYTORCHJOB = """\
-apiVersion: kubeflow.org/v1
-kind: PyTorchJob
-metadata: {{name: "{name}"}}
-spec:
-  runPolicy: {{cleanPodPolicy: Running, backoffLimit: 0}}
-  pytorchReplicaSpecs:
-"""
-_REPLICAS = """\
-    {role}:
-      replicas: {count}
-      restartPolicy: Never
-      template:
-{pod}
+            spec:
+              restartPolicy: Never
+              containers:
+                - name: pytorch
+                  image: "{image}"
+                  command: {command}
+                  args: {arguments}
+                  ports:
+                    - {{name: master, containerPort: {port}}}
+                  volumeMounts:
+                    - {{name: plan, mountPath: /etc/accel}}
+                    - {{name: shm, mountPath: /dev/shm}}
+                  envFrom: {env_from}
+                  resources: {{limits: {limits}}}
+              volumes:
+                - {{name: plan, configMap: {{name: "{name}-plan"}}}}
+                - {{name: shm, emptyDir: {{medium: Memory}}}}
 """
 
 
 def jobset(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap, a Secret if there is any, and a JobSet."""
-    # Names of a JobSet's pods: <jobset>-<group>-<job>-<pod>, below a domain that is called as the JobSet.
-    master = f"{options.job_name}-node-0-0.{options.job_name}"
-    pod = indent(_pod(plan, options, "$(JOB_COMPLETION_INDEX)", master), " " * 12).rstrip()
-    return _of_plan(plan, options) + _JOBSET.format(name=options.job_name, hosts=len(plan.hosts), pod=pod)
-
-
-def pytorchjob(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap, a Secret if there is any, and a PyTorchJob."""
-    # The operator's RANK is the number of the pod; the ranks' own environment replaces it.
-    pod = indent(_pod(plan, options, "$(RANK)", "$(MASTER_ADDR)"), " " * 8).rstrip()
-    roles = {"Master": 1, "Worker": len(plan.hosts) - 1}
-    replicas = (_REPLICAS.format(role=role, count=count, pod=pod) for role, count in roles.items() if count)
-    return _of_plan(plan, options) + _PYTORCHJOB.format(name=options.job_name) + "".join(replicas)
-
-
-def _of_plan(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap with the plan, and a Secret with those of its variables that look like secrets."""
+    """Return a ConfigMap with the plan, a Secret with its variables that look like secrets, if any, and a JobSet."""
+    name = options.job_name
     hidden = {key: plan.exports[key] for key in plan.secrets()}
     shown = replace(plan, exports={key: value for key, value in plan.exports.items() if key not in hidden})
-    config_map = _CONFIG_MAP.format(name=options.job_name, plan=indent(shown.to_json(), " " * 4))
-    return config_map + (_SECRET.format(name=options.job_name, secrets=json.dumps(hidden)) if hidden else "")
-
-
-def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> str:
-    """Return the template of a pod; the launcher in it hands the variables of the Secret on to the ranks."""
     arguments = [
-        *("--plan", "/etc/accel/plan.json", "--no_ssh", "--node_rank", node_rank),
-        *("--master_addr", master, "--master_port", str(plan.master_port)),
+        *("--plan", "/etc/accel/plan.json", "--no_ssh", "--node_rank", "$(JOB_COMPLETION_INDEX)"),
+        # Names of a JobSet's pods: <jobset>-<group>-<job>-<pod>, below a domain that is called as the JobSet.
+        *("--master_addr", f"{name}-node-0-0.{name}", "--master_port", str(plan.master_port)),
     ]
-    env_from = [{"secretRef": {"name": f"{options.job_name}-plan"}}] if plan.secrets() else []
-    return _POD.format(
-        name=options.job_name,
+    job = _JOBSET.format(
+        name=name,
+        hosts=len(plan.hosts),
         image=options.image,
         command=json.dumps(call_main("accel_launch.__main__", "python")),
         arguments=json.dumps(arguments),
         port=plan.master_port,
-        env_from=json.dumps(env_from),
-        limits=json.dumps(_resources(options)),
+        # The launcher in the pod passes these variables on to the ranks.
+        env_from=json.dumps([{"secretRef": {"name": f"{name}-plan"}}] if hidden else []),
+        limits=json.dumps(dict(text.split("=") for text in options.resource)),
     )
-
-
-def _resources(options: Options) -> dict[str, str]:
-    """Return quantity by name of a resource."""
-    return dict(text.split("=") for text in options.resource)
-
-
-def ray(plan: Plan, options: Options) -> str:
-    """Return a placement for Ray as JSON; raises `InvalidSelection`."""
-    counts = {len(host.ranks) for host in plan.hosts}
-    if len(counts) > 1:
-        raise InvalidSelection(
-            f"cannot place the ranks with Ray: hosts with {' and '.join(map(str, sorted(counts)))} ranks",
-            do="select as many slots on each host",
-        )
-    cores = min(rank.cores for _, rank in plan.ranks()) or 1
-    bundle = {"CPU": float(cores)} | {name: float(number) for name, number in _resources(options).items()}
-    several = len(plan.hosts) > 1
-    strategy = ("STRICT_SPREAD" if counts == {1} else "PACK") if several else "STRICT_PACK"
-    placement = {
-        "scaling_config": {
-            "num_workers": plan.world_size,
-            "resources_per_worker": bundle,
-            "placement_strategy": strategy,
-        },
-        "bundles": [bundle] * plan.world_size,
-        "strategy": strategy,
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "command": list(plan.command(rank)),
-                "runtime_env": {"env_vars": _variables(plan, rank)},
-            }
-            for _, rank in plan.ranks()
-        ],
-    }
-    return json.dumps(placement, indent=2) + "\n"
-
-
-def _variables(plan: Plan, rank: Rank) -> dict[str, str]:
-    # Ray decides on which machine a rank runs, and Ray Train which address the ranks use.
-    variables = {**plan.exports, **rank.environment}
-    return {name: value for name, value in variables.items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
-
-
-_FORMATS: dict[str, Callable[[Plan, Options], str]] = {
-    "sbatch": sbatch,
-    "k8s": jobset,
-    "pytorchjob": pytorchjob,
-    "ray": ray,
-}
+    secret = _SECRET.format(name=name, secrets=json.dumps(hidden)) if hidden else ""
+    return _CONFIG_MAP.format(name=name, plan=indent(shown.to_json(), " " * 4)) + secret + job
 
 
 def render(plan: Plan, options: Options) -> str:
-    """Return the text of `--emit`; raises `InvalidSelection`."""
-    return _FORMATS[options.emit or ""](plan, options)
+    """Return the text of `--emit`."""
+    return (sbatch if options.emit == "sbatch" else jobset)(plan, options)

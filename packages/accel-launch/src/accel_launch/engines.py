@@ -25,14 +25,14 @@ from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
 from accel_core.processes import run
 from accel_launch import ssh
 from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
-from accel_launch.job import AGENT, Job
+from accel_launch.job import Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
-from accel_launch.protocol import GUARD, Assignment
-from accel_launch.supervisor import LostHost, Supervisor, View
+from accel_launch.protocol import GUARD
+from accel_launch.supervisor import Supervisor, View
 
 ENTRY_POINT_GROUP = "accel.launchers"
-#: Without these the Python of a guard or agent may not start; the plan's variables come later.
+#: Without these the Python of a guard may not start; the plan's variables come later.
 _PYTHON = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
@@ -65,30 +65,8 @@ def _unavailable(what: str, found: str, install: str) -> EngineUnavailable:
     )
 
 
-def of_command(
-    job: Job,
-    command: Sequence[str],
-    view: View,
-    environment: Mapping[str, str] | None = None,
-    *,
-    lost_host: LostHost | None = None,
-    inherited: Sequence[int] = (),
-) -> Supervisor:
-    """Return a supervisor of a command that starts the guards of all ranks.
-
-    environment: variables that the command gets besides those of this process. lost_host, inherited: as in
-    `Supervisor`.
-    """
-    engine = Assignment(
-        rank=-1,
-        host="",
-        command=command,
-        environment=environment or {},
-        directory=job.plan.directory,
-        token=job.token,
-        grace=job.grace,
-    )
-    return Supervisor([engine], job.hosts(), view, lost_host=lost_host, inherited=inherited)
+#: Returns the supervisor of a job's command that starts the guards: `of_command(job, command, view, environment)`.
+of_command = Supervisor
 
 
 def _hosts_file(lines: Sequence[str]) -> int:
@@ -119,19 +97,8 @@ def named(name: str) -> Engine:
                 f"{ENTRY_POINT_GROUP}"
             ),
         )
-    point = points[name]
-    try:
-        loaded = point.load()
-        engine: Engine = loaded() if isinstance(loaded, type) else loaded
-        missing = [part for part in ("check", "supervisor") if not callable(getattr(engine, part, None))]
-        if missing:
-            raise TypeError(f"{type(engine).__name__} without {' and '.join(missing)}")
-    except Exception as error:
-        raise UnknownEngine(
-            f"the engine {name!r} cannot be used: {type(error).__name__}: {error} (from {point.value}); "
-            "expected an accel_launch.engines.Engine",
-            do="upgrade or remove the package that declares it",
-        ) from error
+    loaded = points[name].load()
+    engine: Engine = loaded() if isinstance(loaded, type) else loaded
     return engine
 
 
@@ -149,19 +116,17 @@ class Local:
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of the ranks; rank 0 reads the launcher's standard input."""
-        try:
-            stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
-        except OSError:
-            stdin = -1
-        return job.supervisor(options.node_rank if options.no_ssh else 0, view, stdin=stdin)
+        stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
+        assignments = job.assignments(options.node_rank if options.no_ssh else 0, stdin)
+        return Supervisor(job, GUARD, view, assignments=assignments, inherited=(stdin,))
 
 
 class Pdsh:
-    """pdsh: ssh to each host of the plan, where an agent runs the host's ranks.
+    """pdsh: ssh to each host of the plan, where a guard runs the host's ranks.
 
     pdsh passes no standard input on, and other users read command lines: the job, with the variables for the ranks,
-    goes ahead by ssh to a file of each host that its agent reads and removes. The connection's standard input is the
-    agent's parent pipe: it ends with pdsh.
+    goes ahead by ssh to a file of each host that its guard reads and removes. The connection's standard input is the
+    guard's parent pipe: it ends with pdsh.
     """
 
     _PROGRAM = (("pdsh",), "pdsh", "apt install pdsh")
@@ -185,15 +150,15 @@ class Pdsh:
         if options.ssh_port is not None:
             former = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
             environment["PDSH_SSH_ARGS_APPEND"] = f"{former} -p {options.ssh_port}".strip()
-        # Names end in the host's: hosts may share the folder. The agent takes the file with %h.
+        # Names end in the host's: hosts may share the folder. The guard takes the file with %h.
         path = f"/tmp/accel-job-{secrets.token_hex(16)}-"
         names = {host.name: path + host.name.rpartition("@")[2] for host in job.plan.hosts}
         ssh.write_files(names, options, job.to_text())
         variables = {name: os.environ[name] for name in _PYTHON if os.environ.get(name)}
-        remote = ssh.remote_command(AGENT, options, "", variables)
+        remote = ssh.remote_command((*GUARD, "--host"), options, "", variables)
         command = [
             find_program(*self._PROGRAM),
-            # -S: the highest exit code of the agents; -N: lines without the host's name ahead of them.
+            # -S: the highest exit code of the guards; -N: lines without the host's name ahead of them.
             *("-S", "-N", "-f", str(self._MOST_HOSTS)),
             *("-w", ",".join(host.name for host in job.plan.hosts)),
             *options.launcher_args,
@@ -243,13 +208,15 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class Mpi:
-    """One implementation of MPI: mpirun starts a guard for each rank. The program itself need not use MPI.
+class Hydra:
+    """Intel MPI or MPICH: mpirun starts a guard for each rank. The program itself need not use MPI.
 
     The job reaches the guards in the environment, which mpirun transfers and other users cannot read.
 
-    programs: names of its mpirun, those first that no other implementation has. says: what its `--version` says;
-    the name mpirun may be any implementation's. variables_of: the variables that it sets.
+    programs: names of its mpirun, those first that no other implementation has. says: words of its `--version`, and
+    not_says: of another implementation's, whose programs may have the same names. variables_of: the variables that it
+    sets. bootstrap: its option for the program that reaches other hosts; ssh_arguments: its variable for arguments of
+    ssh.
     """
 
     title: str
@@ -258,6 +225,9 @@ class Mpi:
     install: str
     not_says: tuple[str, ...] = ()
     variables_of: Launcher = PMI
+    bootstrap: str = ""
+    ssh_arguments: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable if its mpirun is not installed."""
@@ -308,30 +278,12 @@ class Mpi:
 
         slots: `host:number` of each host; file: the same as lines. job: names of the variables with the job.
         """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Hydra(Mpi):
-    """What Intel MPI and MPICH have in common: the process manager Hydra. It transfers the whole environment.
-
-    bootstrap: its option for the program that reaches other hosts; ssh_arguments: its variable for arguments of ssh.
-    """
-
-    bootstrap: str = ""
-    ssh_arguments: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def placement(
-        self, slots: Sequence[str], file: str, job: Iterable[str], ssh_port: int | None
-    ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the options that place the ranks, and further variables for mpirun."""
         port = {self.ssh_arguments: f"-p {ssh_port}"} if ssh_port is not None else {}
         # Intel MPI takes `-hosts worker-0:2` with a single host for the name `worker-0:2`.
         return (self.bootstrap, "ssh", "-machinefile", file), {**self.variables, **port}
 
 
-class OpenMpi(Mpi):
+class OpenMpi(Hydra):
     """Open MPI. It transfers those variables only that are named."""
 
     def placement(

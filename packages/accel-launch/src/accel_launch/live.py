@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -17,12 +15,9 @@ from accel_launch.protocol import Message
 from accel_launch.supervisor import View
 
 _MOST_RANKS = 32
-
-
-#: Left out where the terminal is too narrow, the last one first; and how wide they may be.
-_OPTIONAL, _WIDEST = ("device", "cores", "host"), 24
-#: The last column, and the width below which it says too little.
-_LAST, _LEAST = "last line", 24
+_COLUMNS = ("rank", "host", "cores", "device", "state", "CPU", "memory", "last line")
+#: Left out on a terminal of less than 100 columns.
+_OPTIONAL = ("host", "cores", "device")
 
 
 class LiveView(View):
@@ -39,7 +34,7 @@ class LiveView(View):
                 "state": "starting",
                 "CPU": "0 %",
                 "memory": "0.0 GiB",
-                _LAST: "",
+                "last line": "",
             }
             for host, rank in plan.ranks()
         }
@@ -66,7 +61,7 @@ class LiveView(View):
         elif message.kind == "status":
             rank["CPU"] = f"{float(values.get('percent', 0)):.0f} %"
             rank["memory"] = f"{float(values.get('memory', 0)) / 2**30:.1f} GiB"
-            rank[_LAST] = str(values.get("last", ""))
+            rank["last line"] = str(values.get("last", ""))
         elif message.kind == "end":
             rank["state"] = f"ended ({values.get('code')})" if values.get("code") else "ended"
 
@@ -75,9 +70,9 @@ class LiveView(View):
         self._live.stop()
 
     def _table(self) -> Table:
-        shown = list(self._ranks.values())[:_MOST_RANKS]
-        names, free = _fitting(shown, self._console.width)
-        table = Table(box=None, header_style="dim", pad_edge=False)
+        narrow = self._console.width < 100
+        names = [name for name in _COLUMNS if not (narrow and name in _OPTIONAL)]
+        table = Table(box=None, header_style="dim", pad_edge=False, expand=True)
         for name in names:
             right = name in ("rank", "CPU", "memory")
             table.add_column(
@@ -85,27 +80,12 @@ class LiveView(View):
                 justify="right" if right else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                max_width=_WIDEST if name in _OPTIONAL else None,
+                max_width=24 if name in _OPTIONAL else None,
+                ratio=1 if name == _COLUMNS[-1] else None,
             )
-        table.add_column(_LAST, no_wrap=True)
-        for rank in shown:
-            last = Text(Text.from_ansi(rank[_LAST]).plain)  # without the program's escape sequences
-            last.truncate(free, overflow="ellipsis")  # rich would take the room from all columns
-            table.add_row(*(Text(rank[name]) for name in names), last)
+        for rank in list(self._ranks.values())[:_MOST_RANKS]:
+            # Without the program's escape sequences.
+            table.add_row(*(Text(Text.from_ansi(rank[name]).plain) for name in names))
         if len(self._ranks) > _MOST_RANKS:
-            more = Text(f"and {len(self._ranks) - _MOST_RANKS} more ranks")
-            table.add_row(*("" for _ in names), more)
+            table.add_row(*("" for _ in names[1:]), Text(f"and {len(self._ranks) - _MOST_RANKS} more ranks"))
         return table
-
-
-def _fitting(ranks: Sequence[Mapping[str, str]], width: int) -> tuple[list[str], int]:
-    """Return the columns to show, and the width that is left for the last line: optional columns give way to it."""
-    names = [name for name in ranks[0] if name != _LAST]
-    natural = {name: max(len(name), *(len(rank[name]) for rank in ranks)) + 2 for name in names}
-    free = width - sum(natural[name] for name in names if name not in _OPTIONAL)
-    for name in _OPTIONAL:
-        if free - min(natural[name], _WIDEST + 2) >= _LEAST:
-            free -= min(natural[name], _WIDEST + 2)
-        else:
-            names.remove(name)
-    return names, max(free, 1)

@@ -75,15 +75,11 @@ def _read_memory(root: Path, complete: bool) -> tuple[set[int], dict[int, tuple[
 
 def _home(root: Path, number: int, nodes: list[int], with_cpus: list[int]) -> int | None:
     """Return the node with CPUs that is nearest to a node without; None if unknown, or if several are."""
-    initiators = (root / _NODES / f"node{number}/access0/initiators").glob("node[0-9]*")
-    names = {path.name for path in initiators}
-    near = [other for other in with_cpus if f"node{other}" in names]
-    if not near:
-        row = text_of(root / _NODES / f"node{number}/distance").split()
-        if len(row) != len(nodes) or not all(map(str.isdecimal, row)):
-            return None
-        distance = {other: int(row[nodes.index(other)]) for other in with_cpus}
-        near = [other for other in with_cpus if distance[other] == min(distance.values())]
+    row = text_of(root / _NODES / f"node{number}/distance").split()
+    if len(row) != len(nodes) or not all(map(str.isdecimal, row)):
+        return None
+    distance = {other: int(row[nodes.index(other)]) for other in with_cpus}
+    near = [other for other in with_cpus if distance[other] == min(distance.values())]
     return near[0] if len(near) == 1 else None
 
 
@@ -145,15 +141,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """The usable part of a machine.
-
-    nodes: by socket, then number. online: all CPUs that are switched on, present: all that the machine has; both for
-    messages.
-    """
+    """The usable part of a machine. nodes: by socket, then number."""
 
     nodes: tuple[Node, ...]
-    online: NumberList
-    present: NumberList
 
     def cpus(self) -> frozenset[int]:
         """Return all usable hardware threads."""
@@ -173,7 +163,7 @@ class Topology:
             ]
             if kept := tuple(core for core in cores if core.cpus):
                 nodes.append(replace(node, cores=kept))
-        return replace(self, nodes=tuple(nodes))
+        return Topology(tuple(nodes))
 
 
 def read_topology(root: Path, allowed: Iterable[int] | None = None) -> Topology:
@@ -196,11 +186,7 @@ def read_topology(root: Path, allowed: Iterable[int] | None = None) -> Topology:
         )
         for node in read_nodes(root, usable)
     )
-    return Topology(
-        nodes=tuple(sorted(nodes, key=lambda node: (node.cores[0].socket, node.number))),
-        online=tuple(sorted(online)),
-        present=tuple(sorted(present | online)),
-    )
+    return Topology(tuple(sorted(nodes, key=lambda node: (node.cores[0].socket, node.number))))
 
 
 def _cores(root: Path, cpus: tuple[int, ...], complete: bool) -> Iterable[Core]:
@@ -271,7 +257,7 @@ def usable_cores(topology: Topology, core_list: str | None, reserve: int) -> tup
             f"{max(len(n.cores) for n in topology.nodes)} cores a node",
             do="reserve fewer cores",
         )
-    return replace(topology, nodes=tuple(nodes)), tuple(sorted(reserved))
+    return Topology(tuple(nodes)), tuple(sorted(reserved))
 
 
 def _listed(topology: Topology, text: str) -> frozenset[int]:
@@ -280,28 +266,15 @@ def _listed(topology: Topology, text: str) -> frozenset[int]:
     except InvalidCpuList:
         cpus = frozenset()
     numbers = [int(digits) for digits in re.findall("[0-9]+", text)] if cpus else []
-    if not cpus or numbers != sorted(numbers):
-        raise _impossible_list(
-            repr(text[:80]), "numbers and ranges in ascending order, each CPU once: 0-51,56-107"
+    found, expected = repr(text[:80]), "numbers and ranges in ascending order, each CPU once: 0-51,56-107"
+    if cpus and numbers == sorted(numbers):
+        if not (wrong := cpus - topology.cpus()):
+            return cpus
+        found = (
+            f"CPUs {format_cpu_list(wrong)} of {text!r} do not exist, are offline, or are not allowed here"
         )
-    missing = cpus - set(topology.present)
-    offline = cpus - set(topology.online) - missing
-    denied = cpus - topology.cpus() - missing - offline
-    for wrong, sentence in (
-        (missing, "do not exist here"),
-        (offline, "are offline"),
-        (denied, "are not allowed to this process by its affinity or cpuset (container, batch system)"),
-    ):
-        if wrong:
-            raise _impossible_list(
-                f"CPUs {format_cpu_list(wrong)} of {text!r} {sentence}",
-                f"some of {format_cpu_list(topology.cpus())}",
-            )
-    return cpus
-
-
-def _impossible_list(found: str, expected: str) -> BindingImpossible:
-    return BindingImpossible(
+        expected = f"some of {format_cpu_list(topology.cpus())}, which affinity and cpuset (container) allow"
+    raise BindingImpossible(
         f"cannot bind ranks to the cores of --bind_core_list: {found}; expected {expected}",
         do="correct the list, or leave it out to use all allowed cores",
     )

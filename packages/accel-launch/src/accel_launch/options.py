@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from accel_launch.errors import InvalidArguments
@@ -18,15 +19,13 @@ from accel_launch.plan import is_address
 #: PyTorch's default for rank 0.
 DEFAULT_PORT = 29500
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-EMITS = ("sbatch", "k8s", "pytorchjob", "ray")
-#: Formats whose program runs in a container image.
-IN_CONTAINERS = ("k8s", "pytorchjob")
+EMITS = ("sbatch", "k8s")
 _HOSTS, _PROGRAM, _BINDING = "hosts and slots", "program", "binding"
 _ENGINE, _PLAN = "how ranks are started", "plan"
 #: A label of DNS, which names of Kubernetes objects are; short enough for the names made of it.
 _JOB_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
-_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}=[0-9]{1,9}(\.[0-9]{1,3})?(?P<unit>[A-Za-z]{0,2})")
+_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}=[0-9]{1,9}(\.[0-9]{1,3})?[A-Za-z]{0,2}")
 
 
 def _option(group: str, default: Any, text: str | None = None, *names: str, **keywords: Any) -> Any:
@@ -42,13 +41,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected 1 or more; leave the option out for all")
     return int(text)
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"cannot split {text!r} as a shell would: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -110,19 +102,12 @@ class Options:
         type=str.lower,
     )
     launcher_args: tuple[str, ...] = _option(
-        _ENGINE, (), "arguments for the engine, as one argument", type=_words, metavar="ARGS"
+        _ENGINE, (), "arguments for the engine, as one argument", type=shlex.split, metavar="ARGS"
     )
     ssh_port: int | None = _option(_ENGINE, None, "port of ssh on the other hosts", type=int, metavar="PORT")
     save_pid: bool = _switch(_ENGINE, "write the launcher's process id to a file")
     enable_each_rank_log: str | None = _option(
         _ENGINE, None, "write each rank's output to a file in DIR", metavar="DIR"
-    )
-    elastic_training: bool = _switch(_ENGINE, "restart with the hosts that are left")
-    min_elastic_nodes: int = _option(
-        _ENGINE, -1, "with --elastic_training: hosts that the job needs", type=int, metavar="N"
-    )
-    max_elastic_nodes: int = _option(
-        _ENGINE, -1, "with --elastic_training: hosts that the job takes at most", type=int, metavar="N"
     )
     autotuning: str = _option(_ENGINE, "", argparse.SUPPRESS)
     log_level: str = _option(_ENGINE, "info", "least level of the messages to show", choices=LOG_LEVELS)
@@ -140,11 +125,11 @@ class Options:
         choices=EMITS,
     )
     job_name: str = _option(_PLAN, "accel", "with --emit: name of the job", metavar="NAME")
-    image: str | None = _option(_PLAN, None, "with --emit k8s, pytorchjob: container image")
+    image: str | None = _option(_PLAN, None, "with --emit k8s: container image")
     resource: tuple[str, ...] = _option(
         _PLAN,
         (),
-        "with --emit k8s, pytorchjob: limit of each pod, such as cpu=64; with ray: of each rank",
+        "with --emit k8s: limit of each pod, such as cpu=64",
         action="append",
         metavar="NAME=N",
     )
@@ -193,6 +178,14 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
         yield "--plan and a program", "one of them", "leave out the program: a plan has its own"
     if given.plan is None and given.script is None:
         yield "no program", "a script with its arguments", "name the script"
+    path = Path(given.script or "")
+    found_elsewhere = given.script is None or given.module or given.no_python or given.emit is not None
+    if not found_elsewhere and not (path.is_file() or (path / "__main__.py").exists()):
+        yield (
+            f"{given.script!r} in {Path.cwd()}",
+            "a Python script, or a folder with __main__.py",
+            "correct it",
+        )
     if given.module and given.no_python:
         yield "--module and --no_python", "one of them", "leave out --no_python"
     if given.json and not given.dry_run:
@@ -202,6 +195,8 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
             yield f"{option} {port}", "a port from 1 to 65535", f"correct {option}"
     if given.no_ssh and given.node_rank < 0:
         yield f"--no_ssh with --node_rank {given.node_rank}", "the host's position, from 0", "add --node_rank"
+    if given.enable_each_rank_log == "":
+        yield "--enable_each_rank_log without a folder", "a folder", "correct --enable_each_rank_log"
     if given.reserve_cores < 0:
         yield f"--reserve_cores {given.reserve_cores}", "0 or more", "give a number of cores"
     if given.master_addr and not is_address(given.master_addr):
@@ -211,7 +206,7 @@ def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
 
 
 def _faults_of_emit(given: Options, emit: str) -> Iterator[tuple[str, str, str]]:
-    if emit in IN_CONTAINERS and not _IMAGE.fullmatch(given.image or ""):
+    if emit == "k8s" and not _IMAGE.fullmatch(given.image or ""):
         found = f"--emit {emit} with --image {given.image!r:.80}"
         do = "correct --image" if given.image else "add --image"
         yield found, "the container image that has the program", do
@@ -222,7 +217,5 @@ def _faults_of_emit(given: Options, emit: str) -> Iterator[tuple[str, str, str]]
         expected = "options of sbatch without control characters, such as --partition=cpu"
         yield f"--launcher_args {given.launcher_args!r:.80}", expected, "correct --launcher_args"
     for text in given.resource:
-        match = _RESOURCE.fullmatch(text)
-        if match is None or (emit == "ray" and match["unit"]):
-            expected = "NAME=N, such as cpu=64; for ray without a unit"
-            yield f"--resource {text!r:.80}", expected, "correct --resource"
+        if not _RESOURCE.fullmatch(text):
+            yield f"--resource {text!r:.80}", "NAME=N, such as cpu=64", "correct --resource"

@@ -64,11 +64,6 @@ def is_loopback(host: str) -> bool:
     return found is not None and found.is_loopback
 
 
-def machine_name(host: str) -> str:
-    """Return the host of `user@host` as it is compared: a machine has one entry, whoever logs in."""
-    return host.rpartition("@")[2].casefold()
-
-
 #: Increased when a field changes its meaning; a plan of another version is refused.
 VERSION = 1
 
@@ -92,7 +87,7 @@ class Rank:
     slot: number on the host, as in `--include host:slot`. device: what the accelerator's visible-devices variable
     calls the rank's device; empty if ranks of this accelerator are no devices. cpus: hardware threads to run on,
     SMT siblings together; empty: not bound. cores: physical cores among them. numa_nodes: nodes of these cores.
-    environment: every variable that the launcher sets for the rank.
+    environment: variables for this rank alone; `Plan.variables` has all.
     """
 
     rank: int
@@ -110,7 +105,7 @@ class Rank:
 class Host:
     """One machine. `node_rank` is its position in the plan.
 
-    bound_here: the host's topology was unknown when the plan was made, and its agent completes the ranks, by
+    bound_here: the host's topology was unknown when the plan was made, and its guard completes the ranks, by
     `planning.complete`. unused: allowed CPUs that no rank received. reserved: those of
     `--reserve_cores`.
     """
@@ -186,11 +181,20 @@ class Plan:
         local = (f"--local_rank={rank.local_rank}",) if self.program.pass_local_rank else ()
         return (*self.program.command, *local, *self.program.arguments)
 
-    def with_master(self, address: str, port: int) -> Plan:
-        """Return the plan with another address and port of the first host, in the ranks' environment, too."""
-        variables = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        hosts = tuple(host.with_variables(variables) for host in self.hosts)
-        return replace(self, master_addr=address, master_port=port, hosts=hosts)
+    def variables(self, host: Host, rank: Rank) -> dict[str, str]:
+        """Return every variable that the launcher sets for a rank."""
+        numbers = {
+            "RANK": rank.rank,
+            "LOCAL_RANK": rank.local_rank,
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_SIZE": len(host.ranks),
+            "LOCAL_WORLD_SIZE": len(host.ranks),
+            "CROSS_RANK": host.node_rank,
+            "CROSS_SIZE": len(self.hosts),
+            "MASTER_PORT": self.master_port,
+        }
+        own = {name: str(number) for name, number in numbers.items()}
+        return {**rank.environment, **own, "MASTER_ADDR": self.master_addr}
 
     def to_json(self) -> str:
         """Return the plan as indented JSON; `from_json` reads it."""
@@ -233,15 +237,15 @@ def _contradictions(plan: Plan) -> Iterator[str]:
             yield f"hosts[{position}]: local ranks that are not 0, 1, 2, …"
     if not plan.hosts or [rank.rank for _, rank in plan.ranks()] != list(range(plan.world_size)):
         yield "hosts: global ranks that are not 0, 1, 2, …"
-    if len({machine_name(host.name) for host in plan.hosts}) < len(plan.hosts):
+    if len({address(host.name).casefold() for host in plan.hosts}) < len(plan.hosts):
         yield "hosts: a machine twice"
     for variables in (plan.exports, *(rank.environment for _, rank in plan.ranks())):
         if wrong := [name for name in variables if not is_variable_name(name)]:
             yield f"hosts: an environment with {wrong[0]!r}, not the name of a variable"
-    for _, rank in plan.ranks():
+    owners: dict[tuple[str, int], int] = {}
+    for host, rank in plan.ranks():
+        for cpu in rank.cpus:
+            if (first := owners.setdefault((host.name, cpu), rank.rank)) != rank.rank:
+                yield f"hosts: ranks {first} and {rank.rank} both have CPU {cpu} of {host.name}"
         if rank.slot < 0:
             yield f"hosts: rank {rank.rank}: slot {rank.slot}, not a slot of a host"
-        known = {"RANK": rank.rank, "LOCAL_RANK": rank.local_rank, "WORLD_SIZE": plan.world_size}
-        for name, number in known.items():
-            if rank.environment.get(name, str(number)) != str(number):
-                yield f"hosts: rank {rank.rank}: {name}={rank.environment[name]!r}, not {number}"

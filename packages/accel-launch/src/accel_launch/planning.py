@@ -4,27 +4,24 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core.vendor import deepspeed_folder, format_cpu_list, launched
+from accel_core.vendor import format_cpu_list, launched
 from accel_launch import machine, ssh
 from accel_launch.errors import (
     AffinityConflict,
     BindingImpossible,
-    InvalidArguments,
     InvalidHostfile,
     InvalidPlan,
     InvalidSelection,
 )
 from accel_launch.machine import Accelerator, Machine, divide, usable_cores
-from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options
+from accel_launch.options import DEFAULT_PORT, Options
 from accel_launch.plan import (
     LOCAL,
     Binding,
@@ -35,10 +32,8 @@ from accel_launch.plan import (
     address,
     is_host_name,
     is_loopback,
-    machine_name,
 )
 
-LOOPBACK = "127.0.0.1"
 #: Each of them binds OpenMP's threads to cores by number, whatever cores the rank has.
 CONFLICTS = ("KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 #: Engines that reach the hosts by ssh, so that the hosts can be asked in advance; "" is the default one.
@@ -48,14 +43,11 @@ DEFAULT_HOSTFILE = "/job/hostfile"
 #: More is a typing error, and would fill the memory.
 MOST_SLOTS = 4096
 _LINE = re.compile(r"(?P<host>\S+)\s+slots=(?P<slots>[0-9]{1,9})")
-_SPEC = re.compile(r"(?P<host>[^:\[\]]+|[^\[]*\[.*\])(?::(?P<slots>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
 
 def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan:
     """Return the plan of a command line; raises the errors of `accel_launch.errors`. Starts no rank."""
     pool = read_hostfile(options.hostfile)
-    if options.emit is None:
-        check_program(options)
     here, accelerator = machine.this_machine(environ), machine.accelerator()
     slots = select(
         pool or _own_pool(options, here, accelerator),
@@ -66,7 +58,10 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
     )
     names = list(slots)
     _check_node_rank(options, names)
-    alone = _runs_here(options, names)
+    # No engine could start the ranks on another host.
+    alone = (
+        len(names) == 1 and not (options.emit or options.force_multi) and options.launcher in ("", "local")
+    )
     plan = _without_hosts(options, environ, accelerator, alone)
     plan = arrange(plan, slots, _known(options, names, here, plan, alone), accelerator, environ)
     notes = list(plan.notes)
@@ -80,13 +75,7 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
             f"this launcher is itself rank {outer.rank} of {outer.size} of {outer.launcher.name}, each of which starts "
             "the whole job: start it once, or start the script without it"
         )
-    if options.elastic_training and (stock := deepspeed_folder()) and not (stock / "elasticity").is_dir():
-        notes.append(
-            "this DeepSpeed has no elastic training (removed in 0.19, #8563): it refuses a config with "
-            "`elasticity`. The launcher restarts ranks all the same; leave that section out"
-        )
-    plan = replace(plan, notes=tuple(notes))
-    return with_devices(plan, accelerator) if options.emit == "ray" else plan
+    return replace(plan, notes=tuple(notes))
 
 
 def load_plan(options: Options) -> Plan:
@@ -105,46 +94,10 @@ def load_plan(options: Options) -> Plan:
         ) from error
     plan = Plan.from_json(text, f"the plan {path!r}")
     _check_node_rank(options, [host.name for host in plan.hosts])
-    for host in plan.hosts:
-        owners: dict[int, int] = {}
-        for rank in host.ranks:
-            if shared := sorted(set(rank.cpus) & owners.keys()):
-                raise InvalidPlan(
-                    f"two ranks of {host.name} would run on the same CPUs: ranks {owners[shared[0]]} and "
-                    f"{rank.rank} both have CPU {format_cpu_list(shared)}",
-                    do="correct `cpus` of these ranks in the plan, or make it again with --bind_cores_to_rank",
-                )
-            owners.update(dict.fromkeys(rank.cpus, rank.rank))
     if plan.binding:
         check_conflicts(os.environ)
-    return plan.with_master(options.master_addr or plan.master_addr, options.master_port or plan.master_port)
-
-
-def check_program(options: Options) -> None:
-    """Raise `InvalidArguments` if the script or module does not exist on this host."""
-    script = options.script or ""
-    found, expected = "", "the path of a Python script"
-    if "\0" in script or any("\0" in argument for argument in options.arguments):
-        found, expected = "an argument with a NUL character", "arguments without it"
-    elif options.module:
-        # Of a module of a package only the package is looked for: finding more would import it.
-        top = script.partition(".")[0]
-        places = [os.getcwd(), *filter(None, sys.path)]
-        spec = importlib.machinery.PathFinder.find_spec(top, places) if top else None
-        if spec is None and top not in sys.builtin_module_names:
-            found = f"no module {top!r} in {os.getcwd()} or in this Python"
-            expected = "a module's name, for `python -m`"
-    elif options.no_python:
-        if shutil.which(script) is None:
-            found, expected = f"{script!r} is not an executable file", "a program, with --no_python"
-    elif not script or not Path(script).exists():
-        found = f"{script!r} in {os.getcwd()} does not exist"
-    elif Path(script).is_dir() and not Path(script, "__main__.py").exists():
-        found = f"{script!r} is a folder without __main__.py"
-    if found:
-        raise InvalidArguments(
-            f"cannot start the program: {found}; expected {expected}", do="correct the path or the name"
-        )
+    port = options.master_port or plan.master_port
+    return replace(plan, master_addr=options.master_addr or plan.master_addr, master_port=port)
 
 
 def check_conflicts(environ: Mapping[str, str]) -> None:
@@ -166,20 +119,13 @@ def _check_node_rank(options: Options, hosts: list[str]) -> None:
         )
 
 
-def _runs_here(options: Options, hosts: list[str]) -> bool:
-    """Whether all ranks run on this machine: one host, and no engine that could start them on another."""
-    if options.emit:
-        return hosts == [LOCAL]
-    return len(hosts) == 1 and not options.force_multi and options.launcher in ("", "local")
-
-
 def _without_hosts(
     options: Options, environ: Mapping[str, str], accelerator: Accelerator, alone: bool
 ) -> Plan:
     """Return the plan without its hosts. alone: all ranks are on this machine."""
     directory, python = os.getcwd(), sys.executable
     files = ssh.variable_files(environ, Path.home(), Path(directory))
-    if options.emit in IN_CONTAINERS:
+    if options.emit == "k8s":
         # Neither this machine's folders nor its variables mean anything there, apart from those written down for it.
         exports = ssh.exported_variables({}, accelerator, "", files)
         directory, python = ".", "python"
@@ -188,7 +134,7 @@ def _without_hosts(
     start = () if options.no_python else (python, "-u", *(("-m",) if options.module else ()))
     return Plan(
         hosts=(),
-        master_addr=options.master_addr or (LOOPBACK if alone else ""),
+        master_addr=options.master_addr or ("127.0.0.1" if alone else ""),
         master_port=options.master_port or DEFAULT_PORT,
         program=Program((*start, options.script or ""), options.arguments, not options.no_local_rank),
         directory=directory,
@@ -200,7 +146,7 @@ def _without_hosts(
 def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict[str, int]:
     """Return the slots without a hostfile: of this machine, or of as many machines as a cluster is to give."""
     asked = min(options.num_accelerators, MOST_SLOTS)
-    if options.emit is not None and (options.emit != "ray" or options.num_nodes > 1):
+    if options.emit is not None:
         if asked <= 0:
             raise InvalidSelection(
                 f"the number of ranks for --emit {options.emit} is unknown: neither --hostfile nor "
@@ -265,24 +211,7 @@ def arrange(
     hosts: list[Host] = []
     first = 0
     for name, chosen in slots.items():
-        shared = {
-            "MASTER_ADDR": plan.master_addr,
-            "MASTER_PORT": str(plan.master_port),
-            "WORLD_SIZE": str(sum(map(len, slots.values()))),
-            "LOCAL_SIZE": str(len(chosen)),
-            "LOCAL_WORLD_SIZE": str(len(chosen)),
-            "CROSS_RANK": str(len(hosts)),
-            "CROSS_SIZE": str(len(slots)),
-        }
-        ranks = tuple(
-            Rank(
-                rank=first + local,
-                local_rank=local,
-                slot=slot,
-                environment={"RANK": str(first + local), "LOCAL_RANK": str(local), **shared},
-            )
-            for local, slot in enumerate(chosen)
-        )
+        ranks = tuple(Rank(first + local, local, slot) for local, slot in enumerate(chosen))
         hosts.append(Host(name, len(hosts), ranks, bound_here=True))
         first += len(chosen)
     plan = replace(plan, hosts=tuple(hosts))
@@ -318,16 +247,6 @@ def complete(
     return replace(plan, hosts=hosts, notes=_notes(hosts))
 
 
-def with_devices(plan: Plan, accelerator: Accelerator) -> Plan:
-    """Return the plan with the slots as visible devices of hosts that nobody can ask, nor completes later."""
-    hosts = []
-    for host in plan.hosts:
-        visible: dict[str, str] = {}
-        accelerator.set_visible(visible, [str(rank.slot) for rank in host.ranks])
-        hosts.append(host.with_variables(visible) if host.bound_here else host)
-    return replace(plan, hosts=tuple(hosts))
-
-
 def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str] | None:
     """Return the visible device of each rank; None leaves an inherited mask as it is. Raises `InvalidSelection`.
 
@@ -335,24 +254,22 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
     """
     slots = [rank.slot for rank in host.ranks]
     mask, count = machine.mask, machine.devices
-    if mask is None and not accelerator.restricts and slots != list(range(len(slots))):
+    # Numbers of a later variable would count among the devices of a mask.
+    fixed = machine.later or ("" if accelerator.restricts else accelerator.name)
+    if (
+        mask is None
+        and fixed
+        and (slots != list(range(len(slots))) or (machine.later and len(slots) > count))
+    ):
         raise InvalidSelection(
-            f"a launcher cannot choose the devices of {host.name}: slots {format_cpu_list(slots)} on "
-            f"{accelerator.name}, whose runtime gives rank i its device i; expected the first slots of a "
-            "host",
-            do="leave out --include and --exclude; a runtime may have a variable of its own that restricts a job",
+            f"a launcher cannot choose the devices of {host.name}: slots {format_cpu_list(slots)} with "
+            f"{fixed}, which gives rank i the device i of {count}; expected the first slots of a host",
+            do="leave out --include and --exclude, or restrict the job by a visible-devices variable",
         )
+    if machine.later:
+        return None
     if mask is None and not accelerator.ranks_are_devices:
         return [str(slot) for slot in slots]
-    if machine.later:
-        # Its numbers would count among the devices of a mask.
-        if slots == list(range(len(slots))) and len(slots) <= count:
-            return None
-        raise InvalidSelection(
-            f"a launcher cannot choose the devices of {machine.later}: slots {format_cpu_list(slots)} of "
-            f"{host.name}, {count} devices; expected the first slots of a host",
-            do=f"use {accelerator.visible[0]} instead of this variable",
-        )
     found = f"{accelerator.name} sees {count} devices"
     if mask is not None:
         found = f"{accelerator.visible[0]}={','.join(mask)} leaves {count} devices"
@@ -398,20 +315,14 @@ def _bound(request: Binding, host: Host, machine: Machine, environ: Mapping[str,
 
 def _with_threads(host: Host, machine: Machine, environ: Mapping[str, str]) -> Host:
     """Return the host with OMP_NUM_THREADS in the environment of its ranks."""
-
-    def threads(rank: Rank) -> int:
-        """Return what the first of these says that knows it; 0: nobody."""
-        if rank.cores:
-            return rank.cores  # bound
-        if environ.get("OMP_NUM_THREADS") or not machine.topology.nodes:
-            return 0  # the rank inherits the user's value, or the runtime asks a machine that we do not know
-        # It would start a thread for every core of the machine.
-        return max(machine.topology.core_count() // len(host.ranks), 1)
-
+    # A rank that is not bound would start a thread for every core of the machine. It inherits the user's value.
+    known = not environ.get("OMP_NUM_THREADS") and machine.topology.nodes
+    share = max(machine.topology.core_count() // len(host.ranks), 1) if known else 0
     ranks = []
     for rank in host.ranks:
-        known = {"OMP_NUM_THREADS": str(number)} if (number := threads(rank)) else {}
-        ranks.append(replace(rank, environment={**rank.environment, **known}))
+        number = rank.cores or share
+        own = {"OMP_NUM_THREADS": str(number)} if number else {}
+        ranks.append(replace(rank, environment={**rank.environment, **own}))
     return replace(host, ranks=tuple(ranks))
 
 
@@ -468,7 +379,7 @@ def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
             complaint = "`slots=` and a whole number do not follow the host, or something follows them"
         elif not 0 < int(match["slots"]) <= MOST_SLOTS:
             complaint = f"{match['slots']} slots; a host has 1 to {MOST_SLOTS}"
-        elif (name := machine_name(host)) in lines:
+        elif (name := address(host).casefold()) in lines:
             complaint = f"{host} is on line {lines[name]} already"
         else:
             hosts[host], lines[name] = int(match["slots"]), number
@@ -521,40 +432,30 @@ def select(
 
 def _named(text: str, option: str, slots: Slots) -> dict[str, set[int]]:
     """Return the named slots by host; raises `InvalidSelection`."""
+    hosts = "|".join(map(re.escape, sorted(slots, key=len, reverse=True)))
+    # `user@host` has the separator in it.
+    spec = re.compile(rf"(?P<host>{hosts})(:(?P<slots>[0-9]{{1,9}}(,[0-9]{{1,9}})*))?(@(?!$)|$)")
     named: dict[str, set[int]] = {}
-    for spec in _specs(text, slots):
-        match = _SPEC.fullmatch(spec)
-        found = ""
-        if not match:
-            found = f"{spec[:80]!r} is not HOST or HOST:SLOT,SLOT"
-        elif (host := match["host"]) not in slots:
-            found = f"no host {host[:80]!r}"
-        else:
-            own = set(slots[host]) if match["slots"] is None else set(map(int, match["slots"].split(",")))
+    rest, found = text, ""
+    while rest and not found:
+        if match := spec.match(rest):
+            host, chosen = match["host"], match["slots"]
+            own = set(slots[host]) if chosen is None else set(map(int, chosen.split(",")))
             if wrong := sorted(own.difference(slots[host])):
                 found = f"no slot {wrong[0]} on {host}, which has {len(slots[host])}"
             named.setdefault(host, set()).update(own)
-        if found:
-            there = ", ".join(list(slots)[:8]) + (f" and {len(slots) - 8} more" if len(slots) > 8 else "")
-            raise _refused(
-                f" by {option} {text[:200]!r}",
-                found,
-                f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
-                f"correct {option}, or add the host to the hostfile",
-            )
-    return named
-
-
-def _specs(text: str, slots: Slots) -> list[str]:
-    """Split at `@`, but not within `user@host` if the pool has a host of that name."""
-    specs: list[str] = []
-    for part in text.split("@"):
-        joined = f"{specs[-1]}@{part}" if specs else ""
-        if joined and re.sub(r":[0-9,]*$", "", joined) in slots:
-            specs[-1] = joined
+            rest = rest[match.end() :]
         else:
-            specs.append(part)
-    return specs
+            found = f"{rest[:80]!r} does not begin with one of the hosts and its slots"
+    if found:
+        there = ", ".join(list(slots)[:8]) + (f" and {len(slots) - 8} more" if len(slots) > 8 else "")
+        raise _refused(
+            f" by {option} {text[:200]!r}",
+            found,
+            f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
+            f"correct {option}, or add the host to the hostfile",
+        )
+    return named
 
 
 def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a supervisor and the guard of a rank share: the assignment, messages, whole lines, and trees of processes.
+"""What a supervisor and a guard share: assignments, messages, whole lines, and trees of processes.
 
-The supervisor writes the assignment to the guard's standard input. The guard's messages are marked lines among the
+The supervisor writes the assignments to the guard's standard input. The guard's messages are marked lines among the
 rank's lines on standard error, the one channel that mpirun, srun and pdsh all bring back from every host.
 
 A process that called `adopt_orphans` (Linux) becomes the parent of every descendant whose own parent ends, also of one
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import os
 import select
@@ -21,10 +20,12 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
+
+import psutil
 
 
 def call_main(module: str, python: str = sys.executable) -> tuple[str, ...]:
@@ -47,10 +48,12 @@ _CHUNK = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
 
-def signal_on_parent_end(number: int) -> None:
-    """Ask the kernel for a signal when this process's parent ends (Linux; elsewhere nothing)."""
+def signal_on_parent_end(number: int, parent: int) -> None:
+    """Ask the kernel for a signal when this process's parent ends, and end if it has (Linux; elsewhere nothing)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + number)
 
 
 def adopt_orphans() -> None:
@@ -59,29 +62,9 @@ def adopt_orphans() -> None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def process_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/<pid>/stat from the third on, the state; empty without such a process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The second field is the name in parentheses, which may itself have spaces and parentheses.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
-def descendants(root: int, zombies: bool = False) -> list[int]:
-    """Return the processes below `root` from /proc, those that have ended only if `zombies`; empty without /proc."""
-    children: dict[int, list[int]] = {}
-    ended = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit() and (fields := process_fields(int(name))):
-            children.setdefault(int(fields[1]), []).append(int(name))
-            if fields[0] == b"Z":
-                ended.add(int(name))
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return [pid for pid in found[1:] if zombies or pid not in ended]
+def descendants() -> set[int]:
+    """Return the processes below this one."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def send(number: int, pids: Iterable[int]) -> None:
@@ -91,20 +74,20 @@ def send(number: int, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-def end_descendants(grace: float, keep: Collection[int] = ()) -> None:
-    """End everything below this process, except `keep`: SIGTERM, after `grace` seconds SIGKILL, until all has ended."""
+def end_processes(grace: float, find: Callable[[], set[int]]) -> None:
+    """End what `find` returns: SIGTERM, after `grace` seconds SIGKILL, until it returns nothing."""
     end = time.monotonic() + grace
     asked: set[int] = set()
-    while left := set(descendants(os.getpid())).difference(keep):
+    while left := find():
         if time.monotonic() >= end:
             send(signal.SIGKILL, left)
         else:
             send(signal.SIGTERM, left - asked)
             asked |= left
         time.sleep(_PAUSE)
-    for pid in set(descendants(os.getpid(), zombies=True)).difference(keep):
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def shell_code(code: int) -> int:
@@ -112,130 +95,87 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-class Lines:
-    """Reads a pipe and passes on whole lines; an unfinished line when it is long, or at `flush`.
-
-    take: receives a line with its end, or an unfinished one without.
-    """
-
-    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
-        self.descriptor, self._take, self._rest = descriptor, take, b""
-        os.set_blocking(descriptor, False)
-
-    def read(self) -> bool | None:
-        """Pass on what has arrived, at most 64 KiB; None: nothing has.
-
-        Returns False at the end of the pipe, and if nobody takes the lines: the writer shall get the same error.
-        """
-        try:
-            data = os.read(self.descriptor, _CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            data = b""
-        try:
-            self._split(data)
-            if not data or len(self._rest) > _CHUNK:
-                self._take_rest()
-        except OSError:
-            return False
-        return bool(data)
-
-    def drain(self) -> None:
-        """Pass on everything that is in the pipe now, without waiting for more."""
-        while self.read():
-            pass
-        self.flush()
-
-    def flush(self) -> None:
-        """Pass on an unfinished line: a prompt, a progress bar."""
-        with contextlib.suppress(OSError):
-            self._take_rest()
-
-    def _take_rest(self) -> None:
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._take(rest)
-
-    def _split(self, data: bytes) -> None:
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in whole:
-            self._take(line + b"\n")
-
-
 class Loop:
-    """Waits for lines, for the end of pipes, for signals and for children that end."""
+    """Waits for lines, for the ends of pipes, for signals and for children that end."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._streams: dict[int, Lines] = {}
+        #: What takes the lines of a pipe, and the unfinished line.
+        self._streams: dict[int, tuple[Callable[[bytes], None], bytes]] = {}
 
-    def read_lines(self, descriptor: int, take: Callable[[bytes], None]) -> None:
-        """Pass the lines of a pipe on to `take` from now on; closes the descriptor at its end."""
-        stream = self._streams[descriptor] = Lines(descriptor, take)
+    def read_lines(
+        self, descriptor: int, take: Callable[[bytes], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Pass the lines of a pipe on to `take`; an unfinished one if it is long, or if nothing follows."""
 
         def read() -> None:
-            if stream.read() is False:
-                self.close(descriptor)
+            self._read(descriptor)
+            if descriptor not in self._streams:
+                at_end()
 
+        os.set_blocking(descriptor, False)
         self._selector.register(descriptor, selectors.EVENT_READ, read)
+        self._streams[descriptor] = take, b""
 
-    def close(self, descriptor: int) -> None:
-        """Read no more of a pipe, if it was still read."""
-        if self._streams.pop(descriptor, None):
+    def _read(self, descriptor: int) -> bool:
+        """Pass on at most 64 KiB; returns False if nothing has arrived. Close the pipe at its end.
+
+        Close it also if `take` raises OSError: the writer gets the same error.
+        """
+        take, rest = self._streams[descriptor]
+        try:
+            data = os.read(descriptor, _CHUNK)
+            *whole, rest = (rest + data).split(b"\n")
+            self._streams[descriptor] = take, rest
+            for line in whole:
+                take(line + b"\n")
+            if not data or len(rest) > _CHUNK:
+                self._flush(descriptor)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
             self._selector.unregister(descriptor)
+            del self._streams[descriptor]
             os.close(descriptor)
+        return bool(data)
 
-    def drain(self, descriptors: Iterable[int] | None = None) -> None:
-        """Pass on everything that is in these pipes, by default in all."""
-        for descriptor in [*self._streams] if descriptors is None else descriptors:
-            if stream := self._streams.get(descriptor):
-                stream.drain()
+    def _flush(self, descriptor: int) -> None:
+        """Pass on an unfinished line: a prompt, a progress bar."""
+        take, rest = self._streams[descriptor]
+        self._streams[descriptor] = take, b""
+        if rest:
+            take(rest)
 
-    def call_at_end(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Call a function when the other end of a pipe is closed."""
+    def drain(self, descriptors: Iterable[int]) -> None:
+        """Pass on everything that is in these pipes, without waiting for more."""
+        for descriptor in descriptors:
+            while descriptor in self._streams and self._read(descriptor):
+                pass
+            if descriptor in self._streams:
+                with contextlib.suppress(OSError):
+                    self._flush(descriptor)
 
-        def read() -> None:
-            try:
-                ended = not os.read(descriptor, 4096)
-            except OSError:
-                ended = True
-            if ended:
-                self._selector.unregister(descriptor)
-                call()
-
-        with contextlib.suppress(PermissionError):  # epoll's answer for a file, which has no end
-            self._selector.register(descriptor, selectors.EVENT_READ, read)
-
-    @contextlib.contextmanager
-    def receiving(
-        self, numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]
-    ) -> Iterator[None]:
+    def receive(self, numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
         """Call the handler for these signals; each of them, and each child that ends, ends a `wait`."""
         reading, writing = os.pipe()
         for descriptor in (reading, writing):
             os.set_blocking(descriptor, False)
-        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        former = {number: signal.signal(number, handler) for number in numbers}
-        former[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, handler)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 4096))
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, function in former.items():
-                signal.signal(number, function)
-            self._selector.close()
-            os.close(reading)
-            os.close(writing)
 
     def wait(self) -> None:
         """Handle what has happened, waiting for it at most 0.2 s."""
         ready = self._selector.select(_IDLE)
         for key, _ in ready:
             key.data()
-        for stream in [] if ready else [*self._streams.values()]:
-            stream.flush()
+        for descriptor in [] if ready else [*self._streams]:
+            with contextlib.suppress(OSError):
+                self._flush(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -303,7 +243,7 @@ def report_failure(token: str, rank: int, text: str, code: int) -> int:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one guard has to run on this host: a rank, or with the rank -1 an engine's command.
+    """A rank that a guard has to run on this host.
 
     command: argument list of the program. environment: variables to set. cpus, memory_mode, memory_nodes: as in
     `plan.Rank`. grace: seconds between SIGTERM and SIGKILL. token: marks the messages to the launcher. log: file for
@@ -312,7 +252,6 @@ class Assignment:
     """
 
     rank: int
-    host: str
     command: Sequence[str]
     environment: Mapping[str, str]
     directory: str
@@ -324,7 +263,3 @@ class Assignment:
     log: str = ""
     stdin: int = -1
     status: bool = False
-
-    def to_line(self) -> bytes:
-        """Return the assignment as one line of JSON, its fields by name."""
-        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"

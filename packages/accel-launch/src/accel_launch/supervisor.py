@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs guards to their end: passes on their output and the launcher's signals, and stops all when one rank fails.
+"""Runs a guard, or an engine's command that starts guards (mpirun, srun, pdsh), to its end.
 
-A guard runs a rank of this host, or an engine's command (mpirun, srun, pdsh) whose ranks have guards of their own.
+It passes on their output and the launcher's signals, and stops all ranks when one fails.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import json
 import os
 import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 
+from accel_core.processes import SIGNALS
+from accel_launch.job import Job
 from accel_launch.protocol import (
-    GUARD,
     PASSED_ON,
     STDERR,
     STDOUT,
@@ -30,8 +32,10 @@ from accel_launch.protocol import (
     Message,
     adopt_orphans,
     descendants,
-    end_descendants,
+    end_processes,
+    send,
     shell_code,
+    signal_on_parent_end,
     write_all,
 )
 
@@ -50,17 +54,6 @@ class View:
         """Leave the terminal as it was."""
 
 
-class Relay(View):
-    """Passes messages on to the launcher on another host."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def message(self, message: Message) -> None:
-        """Write the message again."""
-        write_all(STDERR, message.encode(self._token))
-
-
 _GUESSES = {
     "SIGKILL": "out of memory?",
     "SIGBUS": "/dev/shm full?",
@@ -75,10 +68,7 @@ SETTLE = 0.3
 
 @dataclass
 class Ends:
-    """What the guards of the ranks have said so far. Times are those of `time.monotonic()` here.
-
-    hosts: name of the host of each rank.
-    """
+    """Reports of the guards, by rank. Times are those of `time.monotonic()` here."""
 
     hosts: Mapping[int, str]
     ended: dict[int, int] = field(default_factory=dict)
@@ -100,7 +90,7 @@ class Ends:
                 self.failures[rank] = now - float(values.get("age", 0.0))
 
     def lost(self, rank: int, code: int, now: float, stopped: bool) -> None:
-        """Note that the guard of a rank has ended; without a word, if it was killed, and the rank with it."""
+        """Note that the guard of a rank has ended; if it was killed, without sending the rank's end."""
         if rank not in self.ended:
             self.ended[rank] = code or 1
             if not stopped:
@@ -128,7 +118,7 @@ class Ends:
         return text
 
     def _end_of(self, rank: int) -> str:
-        return f"rank {rank} on {self.hosts.get(rank, 'an unknown host')} {described(self.ended[rank])}"
+        return f"rank {rank} on {self.hosts[rank]} {described(self.ended[rank])}"
 
     def outcome(self, stopped_by: int | None, engine_code: int | None = None) -> tuple[int, str]:
         """Return the launcher's exit code, and why it is not 0.
@@ -152,78 +142,42 @@ class Ends:
 def described(code: int) -> str:
     """Return how a process ended, in words; `code` is negative for a signal."""
     if code < 0:
-        name = _signal_name(-code)
+        name = SIGNALS.get(-code, f"signal {-code}")
         guess = f" ({_GUESSES[name]})" if name in _GUESSES else ""
         return f"was killed by {name}{guess}"
-    if code > 128 and (name := _signal_name(code - 128)).startswith("SIG"):
+    if name := SIGNALS.get(code - 128, ""):
         return f"ended with exit code {code} (128 + {name})"
     return f"ended with exit code {code}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-class GuardProcess:
-    """Starts a guard. inherited: descriptors that it gets beside its standard streams."""
-
-    def __init__(self, assignment: Assignment, inherited: Sequence[int]) -> None:
-        self.assignment = assignment
-        parent_pipe, self._parent_pipe = os.pipe()
-        (self.out, out), (self.err, err) = os.pipe(), os.pipe()
-        self.process = subprocess.Popen(
-            GUARD,
-            stdin=parent_pipe,
-            stdout=out,
-            stderr=err,
-            pass_fds=[*inherited, *([assignment.stdin] if assignment.stdin >= 0 else [])],
-            # Ctrl-C in the terminal reaches the launcher only, which passes it on.
-            start_new_session=True,
-        )
-        for descriptor in (parent_pipe, out, err):
-            os.close(descriptor)
-        with contextlib.suppress(OSError):  # it has ended already
-            write_all(self._parent_pipe, assignment.to_line())
-
-    def cut(self) -> None:
-        """End its parent pipe: it then ends its rank within few seconds."""
-        if self._parent_pipe >= 0:
-            os.close(self._parent_pipe)
-            self._parent_pipe = -1
-
-
-#: Seconds beyond the grace period after which a guard that has not ended is killed.
+#: Seconds beyond the grace period after which a command that has not ended is killed.
 _SLACK = 4.0
-_NEVER = float("inf")
 LostHost = Callable[[bytes], "tuple[str, int] | None"]
 
 
 class Supervisor:
-    """Runs the guards of `assignments`; one with a negative rank runs an engine's command.
+    """Runs a guard of this host's ranks, or the command of an engine that starts guards.
 
-    hosts: name of the host of each rank. parent_pipe: a descriptor at whose end everything is stopped; -1: none.
-    lost_host: host and exit code, if an engine's line on standard error says that a host has ended. inherited:
-    descriptors for an engine's command.
+    environment: variables that the command gets in addition to those of this process. assignments: for the guard;
+    empty for an engine. lost_host: host and exit code, if an engine's line on standard error names a host that has
+    ended. inherited: descriptors for the command.
     """
 
     def __init__(
         self,
-        assignments: Sequence[Assignment],
-        hosts: Mapping[int, str],
+        job: Job,
+        command: Sequence[str],
         view: View,
+        environment: Mapping[str, str] | None = None,
         *,
-        parent_pipe: int = -1,
+        assignments: Sequence[Assignment] = (),
         lost_host: LostHost | None = None,
         inherited: Sequence[int] = (),
     ) -> None:
-        self.assignments, self.hosts, self._view = assignments, hosts, view
-        self._parent_pipe, self._lost_host, self._inherited = parent_pipe, lost_host, inherited
-        self.ends = Ends(hosts)
-        #: Called with the signal by which this process is asked to stop while no guard is running.
-        self.on_stop: Callable[[int], None] | None = None
+        self._job, self._command, self._view, self._environment = job, command, view, environment or {}
+        self._assignments = assignments
+        self._lost_host, self._inherited = lost_host, inherited
+        self.ends = Ends(job.hosts())
         #: Exit code of an engine's command, negative for a signal; None: none has ended.
         self.engine_code: int | None = None
         #: The first error in passing on the ranks' output.
@@ -231,99 +185,81 @@ class Supervisor:
         #: The signal by which this process was asked to stop.
         self.stopped_by: int | None = None
         self._loop = Loop()
-        self._running: list[GuardProcess] = []
-        self._deadline = _NEVER
-
-    @property
-    def running(self) -> bool:
-        """Whether a guard is still running."""
-        return bool(self._running)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline = float("inf")
 
     def run(self) -> None:
-        """Start all guards and wait until they have ended, and everything that they started with them."""
-        with self.supervision():
-            self.start()
-            while self.running:
-                self.turn()
-
-    @contextlib.contextmanager
-    def supervision(self) -> Iterator[None]:
-        """Receive the launcher's signals; at the end nothing that was started within is left."""
-        keep = descendants(os.getpid())
+        """Start the command and wait until it has ended, and everything that was started with it."""
+        keep = descendants()
         adopt_orphans()
         received = {*STOPPING, *PASSED_ON}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # Under nohup the job outlives its terminal.
             received.remove(signal.SIGHUP)
-        with self._loop.receiving(received, self._received):
-            if self._parent_pipe >= 0:
-                self._loop.call_at_end(self._parent_pipe, self._cut)
-            try:
-                yield
-            finally:
+        self._loop.receive(received, self._received)
+        try:
+            self._watch()
+        finally:
+            end_processes(1.0, lambda: descendants() - keep)
+            self._view.close()
+
+    def _watch(self) -> None:
+        directory = self._job.plan.directory
+        orphaned = functools.partial(signal_on_parent_end, signal.SIGTERM, os.getpid())
+        parent_pipe, kept = os.pipe()
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self._process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **self._environment},
+            cwd=directory if os.path.isdir(directory) else None,
+            stdin=parent_pipe if self._assignments else subprocess.DEVNULL,
+            stdout=out_end,
+            stderr=err_end,
+            pass_fds=self._inherited,
+            # Ctrl-C in the terminal reaches the launcher only, which passes it on.
+            start_new_session=True,
+            # A guard notices the end of its parent pipe.
+            preexec_fn=None if self._assignments else orphaned,
+        )
+        for descriptor in (parent_pipe, out_end, err_end):
+            os.close(descriptor)
+        for descriptor, target in ((out, STDOUT), (err, STDERR)):
+            self._loop.read_lines(descriptor, functools.partial(self._take, target))
+        if self.stopped_by is not None:  # A signal came before there was a process.
+            self._send(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has ended already
+            write_all(kept, json.dumps([asdict(each) for each in self._assignments]).encode() + b"\n")
+        while (code := self._process.poll()) is None:
+            self._loop.wait()
+            now = time.monotonic()
+            if self._deadline == float("inf") and self.ends.settled(now):
+                self._pass_on(signal.SIGTERM)
+            if now >= self._deadline:
                 self._send(signal.SIGKILL)
-                end_descendants(1.0, keep)
-                self._view.close()
-
-    def start(self) -> None:
-        """Start a guard for each assignment; again, after all have ended."""
-        self._deadline = _NEVER
-        self.ends = Ends(self.hosts)
-        for assignment in self.assignments:
-            guarded = GuardProcess(assignment, self._inherited)
-            self._running.append(guarded)
-            for descriptor, target in ((guarded.out, STDOUT), (guarded.err, STDERR)):
-                take = functools.partial(self._take, assignment, target)
-                self._loop.read_lines(descriptor, take)
-            if self.stopped_by is not None:  # A signal came while the guards were being started.
-                guarded.process.send_signal(signal.SIGTERM)
-
-    def turn(self) -> None:
-        """Handle what has happened, waiting for it at most 0.2 s."""
-        self._loop.wait()
-        for guarded in list(self._running):
-            code = guarded.process.poll()
-            if code is not None:
-                self._ended(guarded, code)
-        now = time.monotonic()
-        if self.ends.settled(now):
-            self.stop(signal.SIGTERM)
-        if now >= self._deadline:
-            self._send(signal.SIGKILL)
-
-    def stop(self, number: int) -> None:
-        """Ask all ranks to end; after the grace period they are killed. Only the first call has an effect."""
-        if self._deadline == _NEVER:
-            self._pass_on(number)
+        self._loop.drain((out, err))
+        os.close(kept)
+        self.engine_code = None if self._assignments else code
+        for assignment in self._assignments:
+            self._lose(assignment.rank, code)
 
     def _pass_on(self, number: int) -> None:
         if number in STOPPING:
-            grace = max((assignment.grace for assignment in self.assignments), default=0.0)
-            self._deadline = min(self._deadline, time.monotonic() + grace + _SLACK)
+            self._deadline = min(self._deadline, time.monotonic() + self._job.grace + _SLACK)
         self._send(number)
 
     def _send(self, number: int) -> None:
-        for guarded in self._running:
+        if self._process is not None and self._process.poll() is None:
             # mpirun and pdsh take SIGINT for a question of the terminal's user.
-            engine = guarded.assignment.rank < 0 and number == signal.SIGINT
-            guarded.process.send_signal(signal.SIGTERM if engine else number)
+            engine = not self._assignments and number == signal.SIGINT
+            send(signal.SIGTERM if engine else number, [-self._process.pid])
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if number in STOPPING:
             self.stopped_by = self.stopped_by or number
         self._pass_on(number)
-        if number in STOPPING and self.on_stop and not self._running:
-            self.on_stop(number)
 
-    def _cut(self) -> None:
-        self.stopped_by = self.stopped_by or signal.SIGHUP
-        for guarded in self._running:
-            guarded.cut()
-
-    def _take(self, assignment: Assignment, target: int, line: bytes) -> None:
-        text, message = line, None
-        if target == STDERR:
-            text, message = Message.decode(assignment.token, line)
-        if message is not None and message.rank >= 0:
+    def _take(self, target: int, line: bytes) -> None:
+        text, message = Message.decode(self._job.token, line) if target == STDERR else (line, None)
+        if message is not None:
             self.ends.take(message, time.monotonic())
             self._view.message(message)
         if text:
@@ -340,15 +276,4 @@ class Supervisor:
                     self._lose(rank, code)
 
     def _lose(self, rank: int, code: int) -> None:
-        self.ends.lost(rank, code, time.monotonic(), self._deadline != _NEVER)
-
-    def _ended(self, guarded: GuardProcess, code: int) -> None:
-        self._running.remove(guarded)
-        self._loop.drain((guarded.out, guarded.err))
-        for descriptor in (guarded.out, guarded.err):
-            self._loop.close(descriptor)
-        guarded.cut()
-        if guarded.assignment.rank < 0:
-            self.engine_code = code
-        else:
-            self._lose(guarded.assignment.rank, code)
+        self.ends.lost(rank, code, time.monotonic(), self._deadline != float("inf"))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launchers as processes of their own, on plans whose ranks are shell scripts; and what is left of a job."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,15 +11,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
 from accel_launch import planning
-from accel_launch.plan import Host, Plan, Program
+from accel_launch.plan import Plan, Program
 
 #: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
 #: with a traceback has to end in argument 4.
@@ -72,24 +73,14 @@ class Launch:
     def alive(self) -> dict[int, str]:
         """The processes of the job and their commands, found by the mark in their environment."""
         found = {}
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or int(name) == self.process.pid:
-                continue
-            try:
-                environment = Path(f"/proc/{name}/environ").read_bytes()
-                if f"JOB_MARK={self.mark}".encode() in environment.split(b"\0"):
-                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().decode().replace("\0", " ")
-            except OSError:
-                continue
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("JOB_MARK") == self.mark and process.pid != self.process.pid:
+                    found[process.pid] = " ".join(process.cmdline())
         return found
 
     def gone_within(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while self.alive():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+        return until(lambda: not self.alive(), seconds)
 
     def end(self) -> None:
         """Kill the launcher, and what is left of its job."""
@@ -97,10 +88,8 @@ class Launch:
             self.process.kill()
             self.process.communicate()
         for pid in self.alive():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
     def up(self, ranks: int = 2) -> None:
         """Wait until each rank has written its file `up<rank>`."""
@@ -109,36 +98,44 @@ class Launch:
 
     def file(self, name: str) -> str:
         """The text of a file that a rank writes in the folder, when it is there."""
-        end = time.monotonic() + PATIENCE
-        while not (self.folder / name).is_file() or not (self.folder / name).read_text().endswith("\n"):
-            assert time.monotonic() < end, f"no file {name}"
-            time.sleep(0.02)
-        return (self.folder / name).read_text()
+        path = self.folder / name
+        assert until(lambda: path.is_file() and path.read_text().endswith("\n")), f"no file {name}"
+        return path.read_text()
+
+
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+    """Wait until the condition holds; False if it does not within this time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.03)
+    return True
 
 
 def make_plan(
-    command: Sequence[str],
-    folder: Path,
+    command,
+    folder,
     *,
-    ranks: int = 2,
-    hosts: Sequence[str] = ("localhost",),
-    cpus: Sequence[int] = (),
-    more: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
-    port: int = 29500,
-) -> Plan:
-    """A plan with `ranks` ranks on each host, of which nothing is left to decide."""
+    ranks=2,
+    hosts=("localhost",),
+    cpus=(),
+    spread=False,
+    more=None,
+    arguments=(),
+    port=29500,
+):
+    """A plan with `ranks` ranks on each host, bound to `cpus`. spread: each rank has a part of them."""
     program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
     job = Plan((), "127.0.0.1", port, program, str(folder))
     plan = planning.arrange(job, dict.fromkeys(hosts, range(ranks)), {}, None, {})
 
-    def bound(host: Host) -> Host:
-        made = tuple(replace(rank, cpus=tuple(cpus), cores=len(cpus)) for rank in host.ranks)
-        return replace(host, ranks=made, bound_here=False).with_variables(
-            {"OMP_NUM_THREADS": "1", **(more or {})}
-        )
+    def bound(rank):
+        own = tuple(cpus[rank.local_rank :: ranks] if spread else cpus)
+        return replace(rank, cpus=own, cores=len(own), environment={"OMP_NUM_THREADS": "1", **(more or {})})
 
-    return replace(plan, hosts=tuple(map(bound, plan.hosts)))
+    made = (replace(host, bound_here=False, ranks=tuple(map(bound, host.ranks))) for host in plan.hosts)
+    return replace(plan, hosts=tuple(made))
 
 
 #: Keep the ports of this process from others that ask for any free one.
@@ -155,46 +152,22 @@ def free_port() -> int:
     return int(trial.getsockname()[1])
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _ports_are_given_back() -> Iterator[None]:
-    yield
-    while _HELD:
-        _HELD.pop().close()
-
-
-Start = Callable[..., Launch]
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a launcher: start("shell script of each rank", ranks=2, grace=…, options={…}, …)."""
-    started: list[Launch] = []
+def start(tmp_path):
+    """Starts a launcher: start("shell script of each rank", ranks=2, grace=…, options={…}, stdin=…, …)."""
+    started = []
 
-    def go(
-        script: str | Sequence[str],
-        *,
-        grace: float = 5.0,
-        slow_end: float = 3.0,
-        options: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
-        stdin: int | None = subprocess.DEVNULL,
-        stdout: int = subprocess.PIPE,
-        terminal: int | None = None,
-        **plan: Any,
-    ) -> Launch:
+    def go(script, *, grace=5.0, slow_end=3.0, options=None, environment=None, streams=None, **plan):
         mark = uuid.uuid4().hex
         command = ("sh", "-c", script) if isinstance(script, str) else script
         plan = {"port": free_port(), **plan, "more": {"JOB_MARK": mark, **plan.get("more", {})}}
         file = tmp_path / f"plan-{mark}.json"
         file.write_text(make_plan(command, tmp_path, **plan).to_json())
-        given = (file, json.dumps(dict(options or {})), grace, slow_end)
-        process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, *map(str, given)],
-            env={**os.environ, **(environment or {})},
-            stdin=stdin,
-            stdout=stdout if terminal is None else terminal,
-            stderr=subprocess.PIPE if terminal is None else terminal,
-        )
+        given = (file, json.dumps(options or {}), grace, slow_end)
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        streams = {"stdin": subprocess.DEVNULL, **pipes, **(streams or {})}
+        command = [sys.executable, "-c", LAUNCHER, *map(str, given)]
+        process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, **streams)
         started.append(Launch(process, mark, tmp_path))
         return started[-1]
 
@@ -204,6 +177,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Plan]:
+def make(tmp_path):
     """`make_plan` for programs that run in `tmp_path`."""
     return lambda command, **more: make_plan(command, tmp_path, **more)

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""However ranks and a launcher end: who is named, with which exit code, and nothing of the job is left.
-
-A rank fails; a launcher is stopped or killed, by signals that reach each rank's process group; both at any moment.
-"""
+"""Ends of ranks and launchers: first failure, exit code, and no process of the job is left."""
 
 import os
 import random
@@ -14,6 +11,8 @@ import time
 
 import pytest
 
+from .conftest import until
+
 WAIT = "sleep 300"
 
 
@@ -21,56 +20,39 @@ def only(rank: int, script: str, others: str = WAIT) -> str:
     return f'if [ "$RANK" = {rank} ]; then {script}; else {others}; fi'
 
 
-def test_a_failing_rank_is_named_once_with_its_last_lines_and_gives_the_exit_code(start):
-    launch = start(only(1, "echo first words; echo last words >&2; exit 7"))
-    assert launch.wait() == 7
-    assert "accel launch: rank 1 on localhost ended with exit code 7; its last lines:" in launch.err
-    assert launch.err.count("its last lines") == 1
-    assert launch.err.splitlines()[-2:] == ["    first words", "    last words"]
-    assert launch.gone_within(60)
-
-
 @pytest.mark.parametrize(
-    ("end", "code", "words"),
+    ("end", "code", "words", "lines"),
     [
-        ("kill -KILL $$", 137, "was killed by SIGKILL (out of memory?)"),
-        ("kill -SEGV $$", 139, "was killed by SIGSEGV (invalid memory access)"),
-        ("exit 139", 139, "ended with exit code 139 (128 + SIGSEGV)"),
-        ("exit 5", 5, "ended with exit code 5"),
-        # A killed guard is a killed rank.
-        ("sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300", 137, "was killed by SIGKILL (out of memory?)"),
+        ("echo first; echo last >&2; exit 7", 7, "ended with exit code 7", ["first", "last"]),
+        ("kill -KILL $$", 137, "was killed by SIGKILL (out of memory?)", []),
+        ("kill -SEGV $$", 139, "was killed by SIGSEGV (invalid memory access)", []),
+        ("exit 139", 139, "ended with exit code 139 (128 + SIGSEGV)", []),
     ],
 )
-def test_a_rank_that_says_nothing_is_named_with_its_end(start, end, code, words):
-    launch = start(only(0, end))
+def test_failing_rank_is_named_once(start, end, code, words, lines):
+    launch = start(only(1, end))
     assert launch.wait() == code
-    assert launch.err == f"accel launch: rank 0 on localhost {words}\n"
+    last = ["; its last lines:", *(f"\n    {line}" for line in lines)] if lines else []
+    assert launch.err.endswith(f"accel launch: rank 1 on localhost {words}{''.join(last)}\n")
+    assert launch.err.count("accel launch") == 1
     assert launch.gone_within(60)
 
 
-def test_a_rank_that_wrote_a_traceback_first_is_named_though_it_ends_last(start):
+@pytest.mark.parametrize(("end", "code", "first"), [("exit 1", 1, 0), ("sleep 300", 4, 1)])
+def test_rank_with_traceback_is_waited_for(start, end, code, first):
     # As Python does: the traceback at once, the end after what was running has been torn down.
     until = "until [ -e {} ]; do sleep 0.05; done; "
-    failing = "echo 'Traceback (most recent call last):' >&2; " + until.format("closed") + "sleep 0.5; exit 1"
-    closing = until.format("go") + "echo 'Connection closed by peer' >&2; echo > closed; exit 1"
-    launch = start(only(0, failing, others=closing), slow_end=60)
+    failing = "echo 'Traceback (most recent call last):' >&2; " + until.format("closed") + f"sleep 0.5; {end}"
+    closing = until.format("go") + "echo 'Connection closed by peer' >&2; echo > closed; exit 4"
+    launch = start(only(0, failing, others=closing), slow_end=60 if code == 1 else 3)
     launch.says(b"Traceback")
     (launch.folder / "go").touch()
-    assert launch.wait() == 1
-    assert "accel launch: rank 0 on localhost ended with exit code 1" in launch.err
-    assert "failed after it: rank 1 on localhost" in launch.err
+    assert launch.wait() == code
+    assert f"accel launch: rank {first} on localhost ended with exit code {code}" in launch.err
+    assert (f"failed after it: rank {1 - first} on localhost" in launch.err) == (code == 1)
 
 
-def test_a_traceback_that_was_survived_does_not_make_a_rank_the_first(start):
-    survived = "echo 'Traceback (most recent call last):' >&2; sleep 300"
-    launch = start(only(0, survived, others="until [ -e go ]; do sleep 0.05; done; exit 4"))
-    launch.says(b"Traceback")
-    (launch.folder / "go").touch()
-    assert launch.wait() == 4
-    assert "accel launch: rank 1 on localhost ended with exit code 4" in launch.err
-
-
-def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start):
+def test_stubborn_ranks_are_killed(start):
     launch = start(only(0, "exit 3", others="trap '' TERM; sleep 300 & wait; sleep 300"), grace=1.0)
     assert launch.wait() == 3
     assert launch.gone_within(10)
@@ -80,20 +62,20 @@ def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start):
     ("command", "cpus", "code", "words"),
     [(("/no/such/program",), (), 127, "cannot start /no/such/program"), (("true",), (1023,), 1, "ACC-612")],
 )
-def test_a_rank_that_cannot_be_started_is_reported(start, command, cpus, code, words):
+def test_rank_cannot_be_started(start, command, cpus, code, words):
     launch = start(command, ranks=1, cpus=cpus)
     assert launch.wait() == code
     assert f"rank 0 on localhost ended with exit code {code}" in launch.err
     assert words in launch.err
 
 
-def test_a_message_in_a_rank_s_output_is_just_text(start):
+def test_message_in_output_is_text(start):
     launch = start('printf \'\\036x {"kind": "end", "rank": 1, "code": 9}\\n\' >&2', ranks=1)
     assert launch.wait() == 0
     assert '"code": 9' in launch.err
 
 
-def test_a_traceback_is_shown_once_and_a_long_last_line_is_cut(start):
+def test_traceback_is_shown_once(start):
     failing = (
         "printf 'Traceback (most recent call last):\\n  File train.py\\nRuntimeError: ' >&2; "
         "head -c 10000 /dev/zero | tr '\\0' x >&2; exit 1"
@@ -114,14 +96,32 @@ def test_a_traceback_is_shown_once_and_a_long_last_line_is_cut(start):
 FAMILY = "sleep 301 & setsid sleep 302 & (setsid sleep 303 &) ; echo yes > up$RANK; "
 
 
-def test_what_a_rank_leaves_behind_is_ended(start):
+def test_orphans_are_ended(start):
     launch = start(FAMILY + "exit 0")
     assert launch.wait() == 0
     assert not launch.alive()
 
 
+def test_orphans_end_with_their_rank(start):
+    orphan = "setsid sleep 30$RANK & (setsid sleep 30$RANK &) ; "
+    launch = start(orphan + only(0, "exit 0", others="echo > up1; until [ -e go ]; do sleep 0.05; done"))
+    launch.file("up1")
+    assert until(lambda: not any("sleep 300" in command for command in launch.alive().values()))
+    assert sum("sleep 301" in command for command in launch.alive().values()) == 2
+    (launch.folder / "go").touch()
+    assert launch.wait() == 0
+    assert not launch.alive()
+
+
+def test_killed_guard_is_killed_ranks(start):
+    launch = start(only(0, "setsid sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300"))
+    assert launch.wait() == 137
+    assert launch.err.startswith("accel launch: rank 0 on localhost was killed by SIGKILL (out of memory?)\n")
+    assert not launch.alive()
+
+
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM INT HUP; "])
-def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn):
+def test_killed_launcher_leaves_nothing(start, stubborn):
     launch = start(stubborn + FAMILY + "wait; sleep 300")
     launch.up()
     assert len(launch.alive()) >= 8
@@ -130,19 +130,18 @@ def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn):
     assert launch.gone_within(60)
 
 
-def test_nothing_is_left_when_launcher_and_guards_are_killed(start):
+def test_killed_launcher_and_guard_leave_nothing(start):
     launch = start("echo yes > up$RANK; exec sleep 300", ranks=1)
     launch.file("up0")
-    guards = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(launch.process.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
+    ps = ["ps", "-o", "pid=", "--ppid", str(launch.process.pid)]
+    guards = subprocess.run(ps, capture_output=True, text=True, check=True).stdout.split()
     for pid in [launch.process.pid, *map(int, guards)]:
         os.kill(pid, signal.SIGKILL)
     launch.wait()
     assert launch.gone_within(60)
 
 
-def test_a_signal_reaches_the_whole_process_group_of_each_rank(start):
+def test_signal_reaches_process_groups(start):
     child = "sh -c 'trap \"echo child > child$RANK; exit\" TERM; echo > in$RANK; sleep 300 & wait' & "
     launch = start(
         child + "trap 'echo rank > rank$RANK; wait; exit 0' TERM; echo > up$RANK; wait; sleep 300", grace=60
@@ -157,26 +156,27 @@ def test_a_signal_reaches_the_whole_process_group_of_each_rank(start):
     assert not launch.alive()
 
 
-def test_ranks_have_the_grace_period_to_end_after_an_interrupt(start):
-    launch = start(
-        "trap 'sleep 1; echo saved > saved$RANK; exit 0' INT; echo > up$RANK; sleep 300 & wait; wait",
-        grace=60,
-    )
+@pytest.mark.parametrize(
+    ("trap", "number", "grace", "code", "files"),
+    [
+        # A rank that saves has the grace period.
+        ("trap 'sleep 1; echo saved > saved$RANK; exit 0' INT", signal.SIGINT, 60, 130, ("saved0", "saved1")),
+        ("trap '' TERM INT", signal.SIGTERM, 0.5, 143, ()),
+        ("trap 'exit 9' TERM", signal.SIGTERM, 5, 9, ()),
+        # It stops nothing.
+        ("trap 'echo got > got$RANK; exit 0' USR1", signal.SIGUSR1, 5, 0, ("got0", "got1")),
+    ],
+)
+def test_signals(start, trap, number, grace, code, files):
+    launch = start(f"{trap}; echo > up$RANK; while :; do sleep 0.1; done", grace=grace)
     launch.up()
-    launch.process.send_signal(signal.SIGINT)
-    assert launch.wait() == 128 + signal.SIGINT
-    assert (launch.file("saved0"), launch.file("saved1")) == ("saved\n", "saved\n")
-
-
-def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start):
-    launch = start("trap '' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=0.5)
-    launch.up()
-    launch.process.terminate()
-    assert launch.wait() == 128 + signal.SIGTERM
+    launch.process.send_signal(number)
+    assert launch.wait() == code
+    assert all(map(launch.file, files))
     assert not launch.alive()
 
 
-def test_a_second_interrupt_kills_at_once(start):
+def test_second_interrupt_kills(start):
     launch = start("trap 'echo > got$RANK' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=1000)
     launch.up()
     launch.process.send_signal(signal.SIGINT)
@@ -186,24 +186,9 @@ def test_a_second_interrupt_kills_at_once(start):
     assert not launch.alive()
 
 
-def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start):
-    launch = start("trap 'exit 9' TERM; echo > up$RANK; while :; do sleep 0.1; done")
-    launch.up()
-    launch.process.terminate()
-    assert launch.wait() == 9
-
-
-def test_other_signals_are_passed_on_and_stop_nothing(start):
-    launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; while :; do sleep 0.1; done")
-    launch.up()
-    launch.process.send_signal(signal.SIGUSR1)
-    assert launch.wait() == 0
-    assert launch.file("got0") == "got\n"
-
-
-def test_ranks_end_when_nobody_reads_their_output(start):
+def test_unread_output_ends_ranks(start):
     reading, writing = os.pipe()
-    launch = start("while echo line; do :; done", ranks=1, stdout=writing)
+    launch = start("while echo line; do :; done", ranks=1, streams={"stdout": writing})
     os.close(writing)
     os.read(reading, 100)
     os.close(reading)
@@ -211,7 +196,7 @@ def test_ranks_end_when_nobody_reads_their_output(start):
     assert not launch.alive()
 
 
-def test_a_launcher_under_nohup_outlives_its_terminal(start):
+def test_nohup(start):
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         launch = start("echo > up; until [ -e go ]; do sleep 0.05; done", ranks=1)
@@ -224,7 +209,7 @@ def test_a_launcher_under_nohup_outlives_its_terminal(start):
     assert launch.wait() == 0
 
 
-# Storms
+# Stress tests
 
 #: A rank with processes as a DataLoader's: some of its group, one in a session of its own.
 RANK = """
@@ -255,7 +240,7 @@ RANKS = 3
 
 
 @pytest.mark.parametrize("runs", [4, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_rank_that_fails_at_any_time_is_named_and_leaves_nothing(start, runs):
+def test_failure_at_any_time(start, runs):
     chance = random.Random(runs)
     for _ in range(runs):
         victim, kind, after = chance.randrange(RANKS), chance.choice(sorted(KINDS)), chance.random()
@@ -269,7 +254,7 @@ def test_a_rank_that_fails_at_any_time_is_named_and_leaves_nothing(start, runs):
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_nothing_is_left_of_a_launcher_that_is_killed_at_any_time(start, runs):
+def test_launcher_killed_at_any_time(start, runs):
     chance = random.Random(runs)
     # Under nohup a launcher ignores it, as it shall.
     hang_up = signal.SIGTERM if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else signal.SIGHUP

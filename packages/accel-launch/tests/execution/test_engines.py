@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines.
+"""Each engine carries out a plan alike. The engines are fakes; see test_real_engines.
 
-The worker as mpirun and srun start, place and kill it; torch elastic, which restarts ranks.
+Guards as mpirun and srun start, place and kill them.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -14,9 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +22,8 @@ from accel_launch.errors import EngineUnavailable, UnknownEngine
 from accel_launch.job import VARIABLE, Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
+
+from .conftest import Launch
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 PROGRAMS = {
@@ -89,27 +87,27 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
-    start, fakes, tmp_path, monkeypatch, engine
-):
+def test_ranks_get_what_the_plan_has(start, fakes, tmp_path, monkeypatch, engine):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     hosts = ("localhost",) if engine == "local" else TWO
-    cpu = min(os.sched_getaffinity(0))
+    cpus = sorted(os.sched_getaffinity(0))[:2]
     environment = {**fakes, "PYTHONPATH": "/no/$(touch hacked)/`touch hacked`/%h'\""}
     launch = start(
         DUMP,
         hosts=hosts,
         options={"launcher": engine, "launcher_args": ["--mine", "two words"], "ssh_port": 2222},
         environment=environment,
-        cpus=(cpu,),
+        cpus=cpus,
+        spread=True,
         arguments=HOSTILE,
         more={f"HOSTILE_{index}": value for index, value in enumerate(HOSTILE)},
     )
     assert launch.wait() == 0, launch.err
     plan = Plan.from_json((tmp_path / f"plan-{launch.mark}.json").read_text())
-    for _, rank in plan.ranks():
+    for host, rank in plan.ranks():
+        variables = plan.variables(host, rank)
         found, *others = json.loads((tmp_path / f"rank{rank.rank}.json").read_text())
-        assert others == [HOSTILE, str(tmp_path), [cpu]]
+        assert others == [HOSTILE, str(tmp_path), [cpus[rank.local_rank]]]
         inherited = {**os.environ, **environment, "LC_CTYPE": found.get("LC_CTYPE", "")}
         new = {
             name: value
@@ -120,9 +118,7 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
         }
         assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if rank.rank else "127.0.0.1")
         assert bool(new.pop("ACCEL_JOB_SECRET", "")) == (engine == "local")
-        assert new == {
-            name: value for name, value in rank.environment.items() if inherited.get(name) != value
-        }
+        assert new == {name: value for name, value in variables.items() if inherited.get(name) != value}
         assert found["PYTHONPATH"] == environment["PYTHONPATH"]
         assert not [name for name in found if name.startswith(VARIABLE)]
     assert not list(tmp_path.rglob("hacked"))
@@ -137,28 +133,24 @@ def test_ranks_get_what_the_plan_has_and_no_value_is_interpreted_by_a_shell(
 
 
 # Of the other engines test_real_engines has this.
-SLURM = {"launcher": "slurm"}
-
-
-def test_a_rank_that_fails_under_slurm_is_named_with_its_host(start, fakes):
-    script = '[ "$RANK" = 1 ] || { trap "" TERM; sleep 300; sleep 300; }; echo last words; exit 6'
-    launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes, grace=1.0)
-    assert launch.wait() == 6
-    assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
-    assert launch.gone_within(60)
-
-
-def test_nothing_is_left_when_the_launcher_of_slurm_is_killed(start, fakes):
-    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
-    launch = start(script, ranks=1, hosts=TWO, options=SLURM, environment=fakes)
+@pytest.mark.parametrize("killed", [False, True])
+def test_slurm_leaves_nothing(start, fakes, killed):
+    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; until [ -e go ]; do sleep 0.05; done; "
+    script += '[ "$RANK" = 1 ] || sleep 300; echo last words; exit 6'
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": "slurm"}, environment=fakes, grace=1.0)
     launch.up()
-    launch.process.kill()
-    launch.wait()
+    if killed:
+        launch.process.kill()
+    (launch.folder / "go").touch()
+    code = launch.wait()
+    if not killed:
+        assert code == 6
+        assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
     assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize("engine", PROGRAMS)
-def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engine):
+def test_missing_engine_is_named(start, tmp_path, engine):
     launch = start("touch started", options={"launcher": engine}, environment={"PATH": str(tmp_path)})
     if engine == "impi" and Path(sys.executable).with_name("mpiexec.hydra").exists():
         pytest.skip("not run: impi-rt is installed beside this Python")
@@ -168,49 +160,37 @@ def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engin
     assert not (tmp_path / "started").exists()
 
 
-def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch):
+def test_names_of_engines(tmp_path, monkeypatch):
     (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'HYDRA build details:'\n")
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineUnavailable, match="of another MPI"):
         engines.named("openmpi").check(None, Options())
-
-
-def test_an_unknown_engine_lists_the_known_ones():
     with pytest.raises(UnknownEngine, match="local, impi, openmpi, mpich, slurm, pdsh"):
         engines.named("pdhs")
-
-
-def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch):
+    # Another package adds one.
     info = tmp_path / "toy-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: toy\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[accel.launchers]\ntoy = toy_engine:Toy\nbroken = toy_engine:Broken\n"
-    )
-    (tmp_path / "toy_engine.py").write_text(
-        "class Toy:\n    def check(self, plan, options): pass\n    def supervisor(self, *rest): return 1\n"
-        "class Broken:\n    pass\n"
-    )
+    (info / "entry_points.txt").write_text("[accel.launchers]\ntoy = toy_engine:Toy\n")
+    (tmp_path / "toy_engine.py").write_text("class Toy: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert type(engines.named("toy")).__name__ == "Toy"
-    with pytest.raises(UnknownEngine, match="Broken without check and supervisor"):
-        engines.named("broken")
 
 
-def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_path, monkeypatch):
-    tmp_path.chmod(0o777)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_file_of_hosts_has_no_name():
     descriptor = engines._hosts_file(["one", "two"])
-    try:
-        assert os.fstat(descriptor).st_nlink == 0
-        assert not list(tmp_path.iterdir())
-        assert Path(f"/dev/fd/{descriptor}").read_text() == "one\ntwo\n"
-    finally:
-        os.close(descriptor)
+    assert os.fstat(descriptor).st_nlink == 0
+    assert Path(f"/dev/fd/{descriptor}").read_text() == "one\ntwo\n"
+    os.close(descriptor)
 
 
-def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path):
+def test_lost_host_of_pdsh():
+    assert engines.Pdsh.lost_host(b"pdsh@login: node1: ssh exited with exit code 255\n") == ("node1", 255)
+    assert engines.Pdsh.lost_host(b"rank 3 exited with exit code 255\n") is None
+
+
+def test_no_ssh(start, tmp_path):
     options = {"no_ssh": True, "node_rank": 1}
     launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
     assert launch.wait() == 0
@@ -218,50 +198,36 @@ def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "plan", "said"),
+    ("options", "hosts", "said"),
     [
-        ({"launcher": "local"}, {"hosts": ("worker-0", "worker-1")}, "ACC-614"),
-        (
-            {"launcher": "slurm", "elastic_training": True},
-            {},
-            "--elastic_training cannot be used with an engine",
-        ),
-        ({"enable_each_rank_log": "/dev/null/logs"}, {}, "ACC-615"),
-        ({"enable_each_rank_log": ""}, {}, "ACC-615"),
+        ({"launcher": "local"}, ("worker-0", "worker-1"), "ACC-614"),
+        ({}, ("localhost",), "ACC-607"),
     ],
 )
-def test_what_cannot_work_is_found_before_anything_starts(start, fakes, tmp_path, options, plan, said):
-    launch = start("touch started", options=options, environment=fakes, **plan)
-    assert launch.wait() == 2
+def test_errors_before_anything_starts(start, fakes, tmp_path, options, hosts, said):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        launch = start("touch started", options=options, environment=fakes, hosts=hosts, port=port)
+        assert launch.wait() == 2
     assert said in launch.err
     assert not (tmp_path / "started").exists()
 
 
-def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        launch = start("touch started", port=other.getsockname()[1])
-        assert launch.wait() == 2
-    assert "ACC-607" in launch.err
-    assert not (tmp_path / "started").exists()
-
-
-def test_a_job_is_the_same_after_its_way_to_another_host(make):
-    job = Job(make(["sh"], arguments=HOSTILE, ranks=600, more={"BIG": "x" * 50}))
-    assert Job.from_environment(job.to_environment()) == job
-    random = {"RANDOM": os.urandom(120_000).hex()}
-    large = Job(make(["sh"], more=random))
-    parts = large.to_environment()
-    assert len(parts) > 1
-    assert max(map(len, parts.values())) <= 100_000
-    assert Job.from_environment(parts) == large
+def test_job_as_environment(make):
+    # Its parts are smaller than Linux permits for a variable.
+    for more in ({"BIG": "x" * 50}, {"RANDOM": os.urandom(120_000).hex()}):
+        job = Job(make(["sh"], arguments=HOSTILE, ranks=60, more=more))
+        parts = job.to_environment()
+        assert max(map(len, parts.values())) <= 100_000
+        assert Job.from_environment(parts) == job
 
 
 SECRET = "hunter2-in-a-variable"
 
 
-def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path):
+def test_pdsh_shows_no_variables(start, fakes, tmp_path):
     record = tmp_path / "seen"
     for name in ("pdsh", "ssh"):
         program = Path(fakes["PATH"].partition(":")[0], name)
@@ -270,14 +236,8 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
         program.write_text("\n".join(lines) + "\n")
     # A rank that looks at the arguments of all processes of the machine.
     script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' > seen$RANK; echo $WANDB_API_KEY"
-    launch = start(
-        script,
-        ranks=1,
-        hosts=TWO,
-        options={"launcher": "pdsh"},
-        environment=fakes,
-        more={"WANDB_API_KEY": SECRET},
-    )
+    more = {"WANDB_API_KEY": SECRET}
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": "pdsh"}, environment=fakes, more=more)
     assert launch.wait() == 0, launch.err
     assert launch.out.count(SECRET) == 2
     text = record.read_text() + "".join(path.read_text() for path in tmp_path.glob("seen[01]"))
@@ -288,29 +248,33 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
     assert not any(map(os.path.exists, files))
 
 
-# A worker of mpirun or srun
-
-ARGUMENTS = ("--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID")
+# A guard of mpirun or srun
 
 
-def worker(job: Job, rank: int, local_rank: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*protocol.GUARD, *ARGUMENTS],
-        env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(local_rank)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+@pytest.fixture
+def worker(start, make):
+    """Starts a guard of MPI's rank 0; returns it, and a launcher that has ended, to look for processes of the job."""
+
+    def go(script: str, rank: int = 0, **plan: int) -> tuple[subprocess.Popen[bytes], Launch]:
+        ended = start("true", ranks=1)
+        ended.wait()
+        job = Job(make(["sh", "-c", script], more={"JOB_MARK": ended.mark}, **plan))
+        process = subprocess.Popen(
+            [*protocol.GUARD, "--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID"],
+            env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return process, ended
+
+    return go
 
 
 @pytest.mark.parametrize("whole_group", [False, True])
-def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, whole_group):
-    # `start` only gives the means to look for processes of the job; its own launcher has ended.
-    job = start("true", ranks=1)
-    job.wait()
-    script = "trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303"
-    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+def test_killed_worker_leaves_nothing(worker, whole_group):
+    process, job = worker("trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303", ranks=1)
     job.file("up")
     if whole_group:
         os.killpg(process.pid, signal.SIGKILL)
@@ -320,11 +284,8 @@ def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, wh
     process.communicate()
 
 
-def test_a_signal_to_a_worker_reaches_its_rank(start, make):
-    job = start("true", ranks=1)
-    job.wait()
-    script = "trap 'exit 9' TERM; echo > up; sleep 300 & wait"
-    process = worker(Job(make(["sh", "-c", script], ranks=1, more={"JOB_MARK": job.mark})), 0, 0)
+def test_signal_to_worker_reaches_rank(worker):
+    process, job = worker("trap 'exit 9' TERM; echo > up; sleep 300 & wait", ranks=1)
     job.file("up")
     process.terminate()
     process.communicate(timeout=120)
@@ -332,58 +293,9 @@ def test_a_signal_to_a_worker_reaches_its_rank(start, make):
     assert job.gone_within(60)
 
 
-def test_a_rank_that_the_engine_placed_elsewhere_is_reported(make):
-    job = Job(make(["true"], ranks=2))
-    process = worker(job, 1, 0)
+def test_misplaced_rank_is_reported(worker):
+    process, _ = worker("true", rank=1, ranks=2)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "ACC-613" in err.decode()
     assert '"kind": "end", "rank": 1, "code": 1' in err.decode()
-
-
-# Torch elastic: ranks are restarted after a failure, and when a host joins
-
-elastic = pytest.mark.skipif(find_spec("torch") is None, reason="not run: package torch")
-
-
-@elastic
-def test_after_a_failure_all_ranks_are_restarted(start):
-    script = (
-        'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
-        "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
-        # Rank 0 would be stopped before it has said its line.
-        '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 ] || { until [ -e said00 ]; do sleep 0.05; done; exit 3; }; '
-        '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || sleep 300'
-    )
-    launch = start(script, options={"elastic_training": True}, grace=1.0)
-    assert launch.wait(120) == 0, launch.err
-    lines = [f"{restart}: {rank} of 2, 0 of 1" for restart in (0, 1) for rank in (0, 1)]
-    assert sorted(launch.out.splitlines()) == lines
-    assert "rank 1 on localhost ended with exit code 3" in launch.err
-    assert launch.gone_within(60)
-
-
-@elastic
-def test_each_restart_has_logs_of_its_own_in_the_folder(start, tmp_path):
-    logs = tmp_path / "run.logs"
-    options = {"elastic_training": True, "enable_each_rank_log": str(logs)}
-    launch = start('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3', options=options)
-    assert launch.wait(120) == 0, launch.err
-    assert len(list(logs.glob("*_1.log"))) == 2
-    assert not (tmp_path / "run_1.logs").exists()
-
-
-@elastic
-def test_a_host_that_waits_for_others_ends_at_once_when_asked(start):
-    options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
-    launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
-    # Host 0 has the rendezvous: from then on it waits for the other one.
-    port = json.loads((launch.folder / f"plan-{launch.mark}.json").read_text())["master_port"]
-    while True:
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 60):
-            break
-        assert launch.process.poll() is None
-        time.sleep(0.05)
-    launch.process.send_signal(signal.SIGTERM)
-    assert launch.wait(60) == 128 + signal.SIGTERM
-    assert launch.gone_within(60)
