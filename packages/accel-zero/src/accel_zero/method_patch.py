@@ -103,6 +103,15 @@ def apply(row: MethodPatch, module: ModuleType) -> PatchState:
     return state
 
 
+def put_back(row: MethodPatch, module: ModuleType, name: str) -> None:
+    """Put the stock method back, under the attribute of this name."""
+    owner = row.owner_in(module)
+    ours = vars(owner)[name]
+    setattr(owner, name, stock := root(ours))
+    if owner is module:
+        _rebind(name, ours, stock)
+
+
 def _rebind(name: str, stock: Any, function: Any) -> None:
     """Replace a function in modules of DeepSpeed that have bound it, because they were imported ahead of accel_core."""
     for path, module in list(sys.modules.items()):

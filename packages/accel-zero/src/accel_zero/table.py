@@ -29,6 +29,9 @@ _NEWEST = ">=0.19.8,<0.20"
 _WRITER = "what the checkpoint writer saves is complete, and is found when it is loaded"
 _MAKER = "DeepSpeed's CPU optimizers read the CPU's maker from /proc/cpuinfo: py-cpuinfo takes seconds"
 
+_STEP_0 = "ZeRO 0 in bf16 and fp16: gradients are converted and unscaled, and parameters copied, all at once"
+_NORM = "without ZeRO: one pass finds overflow, and on the CPU the norms, of all gradients"
+_HOOKS = "the hooks of a gradient look up what the first one of a backward pass has computed"
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
 _PIPE_MODULE = "deepspeed.runtime.pipe.module:PipelineModule"
@@ -99,6 +102,47 @@ _STEP_3 = (
     ("_reassign_or_swap_out_partitioned_parameters", "082dcb44891af112", "zero3:reassign"),
     ("step", "588aaf2c337d5634", ""),
 )
+_BUCKETS_2 = (
+    ("process_gradients", "9fcdf51b4e2aae5c", "zero12_buckets:process"),
+    ("reduce_independent_p_g_buckets_and_remove_grads", "d50e1e1018408300", "zero12_buckets:add_to_bucket"),
+    ("reduce_ipg_grads", "1afc75efec539f02", "zero12_buckets:reduce"),
+    ("average_tensor", "8714fe05536fe747", "zero12_buckets:average"),
+    ("get_all_grad_tensors", "8fa1f167ea5a238c", "zero12_buckets:gradients"),
+    ("_get_flat_partition_unpadded", "de55d81ad1d95ab8", "zero12_buckets:partition"),
+    ("reduce_ready_partitions_and_remove_grads", "1a97251238d3a0a3", ""),
+    ("setup_buckets", "51fa6bb821313e67", ""),
+    ("copy_grads_in_partition", "05b8472624904487", ""),
+    ("allreduce_and_scatter", "1feb42e7b8b8129e", ""),
+    ("allreduce_no_retain", "bb14f16d5f6ce79a", ""),
+    ("clear_grad_attribute", "7238ef32df47ee8b", ""),
+    ("get_flat_partition", "729f7638400fe20d", ""),
+    ("independent_gradient_partition_epilogue", "0a9c5d44cf173210", ""),
+)
+_NORM_2 = (
+    ("has_overflow_partitioned_grads_serial", "b54b01f27a954af8", "zero12_buckets:overflow"),
+    ("get_grad_norm_direct", "3b3896f9c8f3c35c", "zero12_buckets:total_norm"),
+    ("has_overflow", "7bb9d1f516f05fc4", ""),
+    ("scaled_global_norm", "9b8484b91f2b73df", ""),
+    ("step", "5a522828a63eded2", ""),
+)
+_NORMS = (
+    ("get_weight_norm", "6e346b0a19bc8c46", "zero0:weight_norm"),
+    ("get_global_norm_of_tensors", "ede8f3358b11d0ab", "zero0:tensors_norm"),
+    ("clip_grad_norm_", "2251781e3b839260", "zero0:clip"),
+    ("get_flattened_grad_norm", "810a8b0caef2319a", ""),
+    ("get_global_norm", "79a80cb6d87347b1", ""),
+)
+_STEP_FLAT = (
+    ("step", "02451e80aa4e39eb", "zero0:step_flat"),
+    ("unscale_and_clip_grads", "1d351399f9d26f40", ""),
+    ("_skip_invalid_grad_norm", "396ff2dc1a0013ce", ""),
+    ("_get_norm_mask_idx", "7fa1015ee2624d6b", ""),
+)
+_STEP_EACH = (
+    ("step", "a216b50f4d1aa88c", "zero0:step_each"),
+    ("unscale_and_clip_grads", "945be1edc930f29d", ""),
+    ("_skip_invalid_grad_norm", "6566d51cb66d1508", ""),
+)
 _OVERFLOW_3 = (("has_overflow", "4778da6df5e7534e", "zero3:find_overflow"),)
 
 SPEEDUPS = (
@@ -133,6 +177,39 @@ SPEEDUPS = (
     MethodPatch(
         "zero3-overflow", _STAGE_3, _OVERFLOW_3,
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
+    ),
+    MethodPatch(
+        "zero2-buckets", _STAGE_1_AND_2, _BUCKETS_2, releases=_NEWEST,
+        reason="ZeRO 1 and 2: gradients of small parameters are copied and reduced many at a time",
+    ),
+    MethodPatch(
+        "zero2-norm", _STAGE_1_AND_2, _NORM_2, releases=_NEWEST,
+        reason="ZeRO 1 and 2: one pass finds overflow, and on the CPU the norms, of all gradients",
+    ),
+    MethodPatch(
+        "zero2-weights", _STAGE_1_AND_2,
+        (("_update_model_bit16_weights", "42f4fe07e5dc23d5", "zero12_buckets:point_to_weights"),),
+        reason="ZeRO 1 and 2: parameters that are views of the flat tensor already are left alone", releases=_NEWEST,
+    ),
+    MethodPatch(
+        "backward-hooks", _STAGE_1_AND_2,
+        (("create_gradient_handling_hooks", "70ebaa6b131dd312", "backward_hooks:register_hooks"),),
+        _HOOKS, _NEWEST,
+    ),
+    MethodPatch(
+        "backward-hooks", "deepspeed.runtime.utils",
+        (("count_used_parameters_in_backward", "bd141f90743f0c35", "backward_hooks:count_used"),),
+        _HOOKS, _NEWEST,
+    ),
+    MethodPatch("zero0-step", "deepspeed.runtime.fp16.fused_optimizer:FP16_Optimizer", _STEP_FLAT, _STEP_0, _NEWEST),
+    MethodPatch(
+        "zero0-step", "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer", _STEP_EACH, _STEP_0, _NEWEST
+    ),
+    MethodPatch("norms", "deepspeed.runtime.utils", _NORMS, _NORM, _NEWEST),
+    MethodPatch(
+        "norms", "deepspeed.runtime.utils:CheckOverflow",
+        (("has_overflow_serial", "95071080e4ed7110", "zero0:overflow"),),
+        _NORM, _NEWEST,
     ),
     MethodPatch(
         "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory",
@@ -310,10 +387,10 @@ TABLE = (*SPEEDUPS, *FIXES)
 MODULES = tuple(dict.fromkeys(row.module for row in TABLE))
 
 
-def apply(module: ModuleType) -> list[PatchState]:
+def apply(module: ModuleType, patches: Iterable[MethodPatch] = TABLE) -> list[PatchState]:
     """Replace the methods of an imported module, as far as their sources are known and no switch is off."""
     _warn_of_unknown_names()
-    rows = [row for row in TABLE if row.module == module.__name__]
+    rows = [row for row in patches if row.module == module.__name__]
     return _in_order(rows, lambda row: method_patch.apply(row, module))
 
 
@@ -332,7 +409,7 @@ def restore(module: ModuleType, rows: Iterable[MethodPatch] = SPEEDUPS) -> None:
         owner = vars(row.owner_in(module)) if row.module == module.__name__ else {}
         for name, _ in method_patch.replaced(row):
             if name in owner:  # other releases lack some
-                setattr(row.owner_in(module), name, method_patch.root(owner[name]))
+                method_patch.put_back(row, module, name)
 
 
 def examined() -> Iterator[tuple[str, bool, str, str]]:
