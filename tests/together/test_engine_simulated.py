@@ -12,6 +12,7 @@ CASES: list[dict[str, Any]] = [
     {"stage": 2, "dtype": "bf16", "accumulation": 2, "clip": 0.5, "overflow": True, "limits": (600, 300)},
     {"stage": 1, "dtype": "fp16", "clip": 0.1, "groups": True},
     {"stage": 0, "dtype": "bf16", "clip": 0.5, "overflow": True},
+    {"stage": 3, "dtype": "bf16", "clip": 0.5, "zero": {"stage3_param_persistence_threshold": 100}},
 ]
 
 
@@ -25,4 +26,4 @@ def test_training_on_device_has_stock_bits(tmp_path: Path) -> None:
         CASES, on_device("npu", "-c", program, **one_rank).report, strict=True
     ):
         assert ours == stock, case
-        assert buckets is (case["stage"] > 0), case
+        assert buckets is (case["stage"] in (1, 2)), case

@@ -28,6 +28,18 @@ _MORE: list[dict[str, Any]] = [
     {"dtype": "bf16", "config": {"bf16": {"check_grad_overflow": False}}, "clip": 0.5},
     {"dtype": "fp32", "accumulation": 3},
 ]
+_OF_STAGE_3: list[dict[str, Any]] = [
+    {"dtype": "bf16", "init": True, "clip": 0.5},
+    {"dtype": "bf16", "zero": {"stage3_param_persistence_threshold": 100}, "recompute": "reentrant"},
+    {
+        "dtype": "fp16",
+        "zero": {"stage3_param_persistence_threshold": 100},
+        "accumulation": 2,
+        "overflow": True,
+    },
+    {"dtype": "bf16", "zero": {"stage3_param_persistence_threshold": 0}, "limits": (600, 1000)},
+    {"dtype": "bf16", "zero": {"overlap_comm": False}, "clip": 0.5},
+]
 #: Some stock methods run.
 _UNUSUAL: list[dict[str, Any]] = [
     {"zero": {"overlap_comm": True}},
@@ -61,15 +73,18 @@ def trained(children: Any, tmp_path: Path) -> Any:
 def test_training_has_stock_bits(trained: Any, tmp_path: Path, ranks: int) -> None:
     cases = [{"stage": stage, **case} for stage, case in zip((2, 1, 2, 2), _USUAL, strict=True)]
     cases += [{"stage": 0, **case} for case in _USUAL[::2]]
-    trained([*cases, {"stage": 1, "dtype": "bf16", "clip": 0.5, "resume": str(tmp_path)}], ranks)
+    cases += [{"stage": 3, **case} for case in (*_USUAL[1:3], *_OF_STAGE_3[:2])]
+    resumed = {"dtype": "bf16", "clip": 0.5, "resume": str(tmp_path)}
+    trained([*cases, {"stage": 1, **resumed}], ranks)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_training_has_stock_bits_in_all_cases(trained: Any, tmp_path: Path, stage: int, ranks: int) -> None:
     cases = [*_USUAL, *_MORE, {"dtype": "bf16", "clip": 0.5, "resume": str(tmp_path)}]
-    if stage:
+    cases += _OF_STAGE_3 if stage == 3 else []
+    if stage in (1, 2):
         cases += [{"dtype": "bf16", "unusual": True, **case} for case in _UNUSUAL]
     trained([{"stage": stage, **case} for case in cases], ranks)
 

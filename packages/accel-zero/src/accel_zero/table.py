@@ -31,6 +31,8 @@ _MAKER = "DeepSpeed's CPU optimizers read the CPU's maker from /proc/cpuinfo: py
 
 _STEP_0 = "ZeRO 0 in bf16 and fp16: gradients are converted and unscaled, and parameters copied, all at once"
 _NORM = "without ZeRO: one pass finds overflow, and on the CPU the norms, of all gradients"
+_MODULES = "ZeRO 3: what is constant for a module is computed once"
+_PERSISTENT = "ZeRO 3: a module whose parameters are all persistent skips fetch and release"
 _HOOKS = "the hooks of a gradient look up what the first one of a backward pass has computed"
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
@@ -127,7 +129,6 @@ _NORM_2 = (
 )
 _NORMS = (
     ("get_weight_norm", "6e346b0a19bc8c46", "zero0:weight_norm"),
-    ("get_global_norm_of_tensors", "ede8f3358b11d0ab", "zero0:tensors_norm"),
     ("clip_grad_norm_", "2251781e3b839260", "zero0:clip"),
     ("get_flattened_grad_norm", "810a8b0caef2319a", ""),
     ("get_global_norm", "79a80cb6d87347b1", ""),
@@ -142,6 +143,31 @@ _STEP_EACH = (
     ("step", "a216b50f4d1aa88c", "zero0:step_each"),
     ("unscale_and_clip_grads", "945be1edc930f29d", ""),
     ("_skip_invalid_grad_norm", "6566d51cb66d1508", ""),
+)
+_RESIDENT = (
+    ("pre_sub_module_forward_function", "d3b1cf6db6a02a26", "zero3_resident:before_forward"),
+    ("post_sub_module_forward_function", "5da564c60915e92d", "zero3_resident:after_forward"),
+    ("pre_sub_module_backward_function", "4404ecd28d93d121", "zero3_resident:before_backward"),
+    ("post_sub_module_backward_function", "1551031b69c1e96c", "zero3_resident:after_backward"),
+)
+_COORDINATOR = (
+    ("release_and_reset_all", "7bf0c5a36387c89a", "zero3_resident:release_all"),
+    ("fetch_sub_module", "4262b2119359a263", ""),
+    ("_fetch_sub_module_impl", "5e4b5038f0b13e31", ""),
+    ("release_sub_module", "b072218e295b9f80", ""),
+    ("trace_prologue", "4abc209079b69242", ""),
+    ("reset_step", "c5327bb7f22137c4", ""),
+    ("__release_param", "d1591833bf337f2e", ""),
+)
+_BUCKETS_3 = (
+    ("__add_grad_to_ipg_bucket", "37f91bb25aa27f73", "zero3_resident:add_to_bucket"),
+    ("partition_grads", "ef0ab1c41f74894c", "zero3_resident:partition"),
+    ("__reduce_and_partition_ipg_grads", "84d08310e73d908e", ""),
+    ("__avg_scatter_grads", "039f10e607c5ad2c", ""),
+)
+_NORM_3 = (
+    ("get_grad_norm_direct", "fcf2a730c6c60ea7", "zero3_resident:total_norm"),
+    ("_get_norm_groups", "1b079baf0be23588", ""),
 )
 _OVERFLOW_3 = (("has_overflow", "4778da6df5e7534e", "zero3:find_overflow"),)
 
@@ -210,6 +236,44 @@ SPEEDUPS = (
         "norms", "deepspeed.runtime.utils:CheckOverflow",
         (("has_overflow_serial", "95071080e4ed7110", "zero0:overflow"),),
         _NORM, _NEWEST,
+    ),
+    MethodPatch(
+        "ranges", "deepspeed.utils.nvtx", (("instrument_w_nvtx", "7315669a42aed901", ""),),
+        "methods have no profiler ranges on accelerators that ignore them", _NEWEST,
+        values=(("enable_nvtx", "zero3_engine:Ranges"),),
+    ),
+    MethodPatch(
+        "zero3-modules", _ZERO_INIT, (("print_rank_0", "f65c080b5ffa1730", "zero3_engine:print_on_first"),),
+        _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.partitioned_param_coordinator",
+        (("get_all_parameters", "2b54ab90bd6231a4", "zero3_engine:all_parameters"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload",
+        (("_register_deepspeed_module", "5e60b31c4a3fc0a4", "zero3_engine:register_module"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.linear",
+        (("zero3_linear_wrap", "c442a889c33a597e", "zero3_engine:linear"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-persistent", "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload", _RESIDENT,
+        _PERSISTENT, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-persistent",
+        "deepspeed.runtime.zero.partitioned_param_coordinator:PartitionedParameterCoordinator", _COORDINATOR,
+        _PERSISTENT, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-buckets", _STAGE_3, _BUCKETS_3, releases=_NEWEST,
+        reason="ZeRO 3: gradients of small parameters are copied once, and added many at a time",
+    ),
+    MethodPatch(
+        "zero3-norm", _STAGE_3, _NORM_3, releases=_NEWEST,
+        reason="ZeRO 3: on the CPU one pass computes the norms of all gradients",
     ),
     MethodPatch(
         "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory",
@@ -406,10 +470,8 @@ def _warn_of_unknown_names() -> None:
 def restore(module: ModuleType, rows: Iterable[MethodPatch] = SPEEDUPS) -> None:
     """Put the stock methods of an imported module back, for tests and benchmarks that compare the two."""
     for row in rows:
-        owner = vars(row.owner_in(module)) if row.module == module.__name__ else {}
-        for name, _ in method_patch.replaced(row):
-            if name in owner:  # other releases lack some
-                method_patch.put_back(row, module, name)
+        if row.module == module.__name__:
+            method_patch.put_back(row, module)
 
 
 def examined() -> Iterator[tuple[str, bool, str, str]]:

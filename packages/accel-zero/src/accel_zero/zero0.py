@@ -52,20 +52,6 @@ def weight_norm(stock: Stock, parameters: Any, norm_type: float = 2, mpu: Any = 
     return total if np.isfinite(total) else -1
 
 
-def tensors_norm(
-    stock: Stock, input_tensors: Any, norm_type: float = 2, mpu: Any = None, moe_ep_group: Any = None
-) -> Any:
-    """Return the norm of all tensors as a tensor."""
-    tensors = list(input_tensors)
-    usual = norm_type == 2 and mpu is None and moe_ep_group is None
-    norms = _norms([each.detach() for each in tensors]) if usual else None
-    if norms is None:
-        return stock(tensors, norm_type, mpu, moe_ep_group)
-    total = torch.stack(norms).pow(2.0).sum().pow(0.5)
-    utils.mask_nan_or_inf_with_val_inplace(total, device=total.device)
-    return total
-
-
 def clip(stock: Stock, parameters: Any, max_norm: float, norm_type: float = 2, mpu: Any = None) -> Any:
     """Clip gradients in float32 by their norm over all of them."""
     params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
