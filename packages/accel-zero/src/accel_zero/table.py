@@ -105,11 +105,10 @@ _STEP_3 = (
     ("step", "588aaf2c337d5634", ""),
 )
 _BUCKETS_2 = (
-    ("process_gradients", "9fcdf51b4e2aae5c", "zero12_buckets:process"),
+    ("process_gradients", "9fcdf51b4e2aae5c", ""),
     ("reduce_independent_p_g_buckets_and_remove_grads", "d50e1e1018408300", "zero12_buckets:add_to_bucket"),
     ("reduce_ipg_grads", "1afc75efec539f02", "zero12_buckets:reduce"),
     ("average_tensor", "8714fe05536fe747", "zero12_buckets:average"),
-    ("get_all_grad_tensors", "8fa1f167ea5a238c", "zero12_buckets:gradients"),
     ("_get_flat_partition_unpadded", "de55d81ad1d95ab8", "zero12_buckets:partition"),
     ("reduce_ready_partitions_and_remove_grads", "1a97251238d3a0a3", ""),
     ("setup_buckets", "51fa6bb821313e67", ""),

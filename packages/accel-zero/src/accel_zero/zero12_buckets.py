@@ -88,14 +88,6 @@ def _usual(self: Any) -> bool:
     )
 
 
-def process(stock: Stock, self: Any, param: Any, group: int) -> None:
-    """Go to the bucket directly; ZeRO 1 reduces after the backward pass."""
-    if not self.ready_for_gradients or self.use_grad_accum_attribute or self._coalesce_grad_reduction:
-        stock(self, param, group)
-    elif self.partition_gradients or self.overlap_comm:
-        self.reduce_ready_partitions_and_remove_grads(param, group)
-
-
 def add_to_bucket(stock: Stock, self: Any, param: Any, group: int) -> None:
     """Give the gradient its place in the bucket; small ones are copied later, many at a time."""
     path, size, grad = _path(self), param.numel(), param.grad
@@ -250,14 +242,6 @@ def average(stock: Stock, self: Any, tensor: torch.Tensor, communication_data_ty
             [part for owner, part in parts if owner == rank], communication_data_type, numel_per_bucket=limit,
             rank=rank, divide=False, process_group=group,
         )  # fmt: skip
-
-
-def gradients(stock: Stock, self: Any, tensor_list: Any, dtype: torch.dtype) -> Any:
-    """Return the gradients of a list of parameters."""
-    found = [param.grad for param in tensor_list]
-    if self.use_grad_accum_attribute or any(grad is None for grad in found):
-        return stock(self, tensor_list, dtype)
-    return found
 
 
 def partition(

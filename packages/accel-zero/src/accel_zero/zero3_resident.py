@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from deepspeed import comm as dist
 from deepspeed.accelerator import get_accelerator
-from deepspeed.runtime.swap_tensor.partitioned_param_swapper import PartitionedParamStatus
 from deepspeed.runtime.zero import parameter_offload, partition_parameters, partitioned_param_coordinator
 from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
@@ -35,15 +34,15 @@ def _resident(self: Any, module: Any) -> list[Any] | None:
     coordinator = self.get_param_coordinator()
     state = vars(coordinator)
     if (
-        torch.compiler.is_compiling()
-        or self.zenflow
-        or not coordinator.is_complete_trace()
+        state[_COORDINATOR + "param_queue"]
         or state[_COORDINATOR + "inflight_param_registry"]
-        or state[_COORDINATOR + "param_queue"]
         or state[_COORDINATOR + "prefetch_nvme"]
         or module.ds_recompute_parameters
+        or self.zenflow
+        or not coordinator.is_complete_trace()
         or z3_leaf_module(module)
         or partitioned_param_coordinator.ENABLE_PROFILER
+        or torch.compiler.is_compiling()
         or type(module).named_parameters is not torch.nn.Module.named_parameters
     ):
         return None
@@ -57,10 +56,11 @@ def _resident(self: Any, module: Any) -> list[Any] | None:
 def _fetched(self: Any, module: Any, forward: bool) -> bool:
     """Do what is left of a fetch; False if the stock method has to."""
     params = _resident(self, module)
-    coordinator = self.get_param_coordinator()
-    state = vars(coordinator)
+    if params is None:
+        return False
+    state = vars(self.get_param_coordinator())
     step, order = state[_COORDINATOR + "step_id"], state[_COORDINATOR + "submodule_order"]
-    if params is None or step >= len(order) or order[step] is not module:
+    if step >= len(order) or order[step] is not module:
         return False
     fetched = state[_COORDINATOR + "most_recent_step_id_param_fetched_for"]
     if any(fetched[each] < step for each in params):
@@ -117,20 +117,24 @@ def after_backward(stock: Stock, self: Any, sub_module: Any) -> None:
 
 def release_all(stock: Stock, self: Any, module: Any) -> None:
     """Release parameters directly that have a partition in memory; the stock method releases the others."""
-    if not vars(self)[_COORDINATOR + "inflight_param_registry"]:
-        for param in partitioned_param_coordinator.iter_params(module, recurse=True):
-            if (
-                param.ds_status is not ZeroParamStatus.AVAILABLE
-                or param.ds_tensor is None
-                or param.ds_tensor.final_location == OffloadDeviceEnum.nvme
-                or param.ds_tensor.status is not PartitionedParamStatus.AVAILABLE
-                or param.ds_zero_param_process_group is not None
-            ):
-                continue
+    state = vars(self)
+    left = bool(state[_COORDINATOR + "inflight_param_registry"])
+    for param in () if left else partitioned_param_coordinator.iter_params(module, recurse=True):
+        if param.ds_status is ZeroParamStatus.NOT_AVAILABLE:
+            param.ds_active_sub_modules.clear()
+        elif (
+            param.ds_status is ZeroParamStatus.AVAILABLE
+            and param.ds_tensor is not None
+            and param.ds_tensor.final_location != OffloadDeviceEnum.nvme
+            and param.ds_zero_param_process_group is None
+        ):
             param.ds_active_sub_modules.clear()
             partition_parameters.free_param(param)
-            vars(self)[_COORDINATOR + "n_available_params"] -= param.ds_numel
-    stock(self, module)
+            state[_COORDINATOR + "n_available_params"] -= param.ds_numel
+        else:
+            left = True
+    if left:
+        stock(self, module)
 
 
 def add_to_bucket(stock: Stock, self: Any, param: Any) -> None:
