@@ -6,6 +6,7 @@ A process has all engines of one type, and runs each once a round. Optimizers ar
 """
 
 import argparse
+import collections
 import functools
 import importlib
 import json
@@ -34,16 +35,14 @@ STAGES = (0, 1, 2, 3)
 INSTEAD = {0: "DDP", 1: "DDP", 2: "DDP", 3: "FSDP2"}
 PARTS = ("forward", "backward", "step")
 TEXT = (
-    f"Medians of {{}} rounds in one process per type; a round has an iteration of each engine. {PARAMETERS} parameters in "
-    f"{MODULES} linear layers of width {WIDTH}, batch of one, one rank on the CPU accelerator, one thread, torch's Adam, "
-    "no offload. Stock has DeepSpeed's own methods, ours those that accel-zero replaces (docs/engine.md); they have the "
-    "same bits. FSDP2 shards each layer, as ZeRO 3 does; at ZeRO 3 all parameters are below the persistence threshold. "
-    "The ratios are medians of those of single rounds. Calls are those of Python and C functions from Python in an "
-    "iteration, which other load of the machine does not change. Goals: 1.3 of DDP, 1.0 of FSDP2.\n\n"
-    "Stock methods run, so that nothing is gained: with `overlap_comm` or float32 accumulation of 16-bit gradients at "
-    "ZeRO 1 and 2, with MoE, Muon, ZenFlow or torch autocast, and at ZeRO 3 in modules with a parameter above the "
-    "threshold (gathering needs them). On devices, norms of single gradients are computed as by DeepSpeed: another "
-    "order of additions has other bits. The loop of torch's Adam over 600 parameters, at ZeRO 0, is torch's."
+    f"Medians of {{}} rounds, in one process for each type; a round has an iteration of each engine: {PARAMETERS} "
+    f"parameters in {MODULES} linear layers of width {WIDTH}, batch of one, one rank and thread, torch's Adam, no "
+    "offload. Stock is DeepSpeed with its own methods, ours with [those of accel-zero](../engine.md), which have the "
+    "same bits. FSDP2 shards each layer; at ZeRO 3 all parameters are persistent. Ratios are medians of those of the "
+    "rounds. Calls of functions from Python do not depend on other load. Goals: 1.3 of DDP, 1.0 of FSDP2.\n\n"
+    "Stock methods run with `overlap_comm` or another accumulation type at ZeRO 1 and 2, for MoE, Muon, ZenFlow and "
+    "torch autocast (other streams, buffers or groups), and for ZeRO 3's modules that gather. On devices the norms are "
+    "DeepSpeed's: a list's norms have other bits there. At ZeRO 0, torch's loop over the parameters is left."
 )
 Step = tuple[float, float, float]
 Engine = Callable[..., Step]
@@ -128,11 +127,8 @@ def engines(dtype: str) -> dict[str, Engine]:
     """Return an iteration of each kind."""
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     launch.alone(get_accelerator())
-    found = {
-        "plain": of_torch(dtype, lambda model: model),
-        "DDP": of_torch(dtype, torch.nn.parallel.DistributedDataParallel),
-        "FSDP2": of_torch(dtype, sharded),
-    }
+    wraps = {"plain": torch.nn.Sequential, "DDP": torch.nn.parallel.DistributedDataParallel, "FSDP2": sharded}
+    found = {name: of_torch(dtype, wrap) for name, wrap in wraps.items()}
     for stage in STAGES:
         found[f"stock {stage}"] = of_deepspeed(dtype, stage, False)
         found[f"ours {stage}"] = of_deepspeed(dtype, stage, True)
@@ -141,18 +137,13 @@ def engines(dtype: str) -> dict[str, Engine]:
 
 def calls(call: Callable[[], object]) -> int:
     """Return the number of Python and C functions that are called from Python."""
-    count = 0
-
-    def counted(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    sys.setprofile(counted)
+    events = collections.Counter[str]()
+    sys.setprofile(lambda frame, event, argument: events.update([event]))
     try:
         call()
     finally:
         sys.setprofile(None)
-    return count
+    return events["call"] + events["c_call"]
 
 
 def measure(dtype: str, rounds: int) -> list[dict[str, Any]]:
@@ -183,16 +174,6 @@ def measure(dtype: str, rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def child(dtype: str, rounds: int) -> list[dict[str, Any]]:
-    """Return the rows of a process of its own."""
-    environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.engine", "--child", dtype, "--rounds", str(rounds)]
-    done = run(command, env=os.environ | environment, stderr=None)
-    done.check_returncode()
-    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return rows
-
-
 def main() -> int:
     """Measure and write docs/results/engine-speed.{md,json}."""
     parser = results.parser(__doc__, rounds=15)
@@ -201,7 +182,13 @@ def main() -> int:
     if options.child:
         print(json.dumps(measure(options.child, options.rounds)))
         return 0
-    rows = [row for dtype in DTYPES for row in child(dtype, options.rounds)]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks.engine", "--rounds", str(options.rounds), "--child"]
+    rows = []
+    for dtype in DTYPES:
+        done = run([*command, dtype], env=environment, stderr=None)
+        done.check_returncode()
+        rows += json.loads(done.stdout.splitlines()[-1])
     results.write(
         "engine-speed", "Host time of ZeRO's engine", TEXT.format(options.rounds), rows, options.out
     )

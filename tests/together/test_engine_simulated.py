@@ -22,8 +22,8 @@ def test_training_on_device_has_stock_bits(tmp_path: Path) -> None:
         f"import engine_bits; engine_bits.main({str(tmp_path / 'store')!r}, {CASES!r})"
     )
     one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    for case, (stock, ours, buckets) in zip(
+    for case, (stock, ours, used) in zip(
         CASES, on_device("npu", "-c", program, **one_rank).report, strict=True
     ):
         assert ours == stock, case
-        assert buckets is (case["stage"] in (1, 2)), case
+        assert used is (case["stage"] > 0), case

@@ -37,7 +37,12 @@ _OF_STAGE_3: list[dict[str, Any]] = [
         "accumulation": 2,
         "overflow": True,
     },
-    {"dtype": "bf16", "zero": {"stage3_param_persistence_threshold": 0}, "limits": (600, 1000)},
+    {
+        "dtype": "bf16",
+        "zero": {"stage3_param_persistence_threshold": 0},
+        "limits": (600, 1000),
+        "unusual": True,
+    },
     {"dtype": "bf16", "zero": {"overlap_comm": False}, "clip": 0.5},
 ]
 #: Some stock methods run.
@@ -63,7 +68,7 @@ def trained(children: Any, tmp_path: Path) -> Any:
             for case, (stock, *others, last) in zip(cases, report, strict=True):
                 assert all(other == stock for other in others), case
                 assert len(set(map(str, stock))) > len(stock) // 3, case
-                assert last in (True, stock) or case["stage"] in (0, 3) or "unusual" in case, case
+                assert last in (True, stock) or case["stage"] == 0 or "unusual" in case, case
 
     return train
 
