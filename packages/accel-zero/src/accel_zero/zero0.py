@@ -71,13 +71,17 @@ def clip(stock: Stock, parameters: Any, max_norm: float, norm_type: float = 2, m
 def _plain(self: Any) -> bool:
     """True if all gradients of a group have its type, on one device, and nobody measures parts of the step."""
     for group in self.fp16_groups:
-        kinds = {(param.dtype, param.device) for param in group}
-        grads = [param.grad for param in group if param.grad is not None]
-        kinds |= {(grad.dtype, grad.device) for grad in grads}
-        if len(kinds) != 1 or any(grad.layout is not torch.strided for grad in grads):
+        if not group:
             return False
-        if any(not param.numel() or is_moe_param(param) for param in group):
-            return False
+        dtype, device = group[0].dtype, group[0].device
+        for param in group:
+            grad = param.grad
+            if param.dtype != dtype or param.device != device or not param.numel() or is_moe_param(param):
+                return False
+            if grad is not None and (
+                grad.dtype != dtype or grad.device != device or grad.layout is not torch.strided
+            ):
+                return False
     timers = getattr(self, "timers", None)
     return self.mpu is None and (not timers or type(timers).__name__ == "NoopTimer")
 
