@@ -67,11 +67,10 @@ safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine 
 	done
 
 bench: $(BIN)/.ready ## the tables in docs/results
-	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.first_use
 	$(BIN)/python -m benchmarks.optimizers
 	$(BIN)/python -m benchmarks.collectives
-	$(BIN)/python -m benchmarks.generate
+	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.programs
 	$(BIN)/python -m benchmarks.device

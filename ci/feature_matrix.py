@@ -78,7 +78,7 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """Yield each sub-command of `accel` with the package that has it and its parser; actions of one follow it."""
     os.environ["COLUMNS"] = "110"
     for name, source in sorted(available()[0].items()):
-        parser = argparse.ArgumentParser(prog=f"accel {name}", add_help=False)
+        parser = argparse.ArgumentParser(prog=f"accel {name}")
         source.attach(parser)
         yield name, source.package, parser
         for action in parser._actions:

@@ -88,6 +88,23 @@ def test_a_known_method_is_replaced_and_put_back(toy: Any, replaced: str, called
     assert getattr(toy.Optimizer(), called)(1) == ("stock", 1)
 
 
+def test_value_and_function_are_put_back(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.SWITCH = toy.function = stock = lambda: None
+    known = method_patch.fingerprint("def bound(): pass")
+    monkeypatch.setattr(method_patch, "_loaded_source", lambda *_: "def bound(): pass")
+    rows = (("function", known, "method_patch:of_toy"),)
+    row = MethodPatch(
+        "toy", "toyspeed.zero", rows, "", ">=0", (("SWITCH", "method_patch:fingerprint_of_toy"),)
+    )
+    monkeypatch.setattr(method_patch, "fingerprint_of_toy", lambda value: [value], raising=False)
+    for _ in range(2):
+        assert method_patch.apply(row, toy).on
+        assert [stock] == toy.SWITCH
+        assert toy.function is not stock
+        table.restore(toy, [row])
+        assert toy.SWITCH is toy.function is stock
+
+
 @pytest.mark.parametrize("changed", ["work", "relied"])
 def test_another_source_of_any_method_leaves_all_stock(
     toy: Any, changed: str, caplog: pytest.LogCaptureFixture

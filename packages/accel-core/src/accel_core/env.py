@@ -81,7 +81,7 @@ CACHE_DIR = Variable(
 SPEEDUPS = Variable(
     "ACCEL_SPEEDUPS",
     "1",
-    "0: no method that docs/offload.md lists is replaced; a comma-separated list: not those that it names.",
+    "0: no method that docs/offload.md and docs/engine.md list is replaced; a comma-separated list: not those.",
 )
 FIXES = Variable(
     "ACCEL_FIXES",

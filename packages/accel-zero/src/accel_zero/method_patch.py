@@ -8,7 +8,6 @@ itself. All methods of a row are replaced or none.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -27,6 +26,10 @@ from accel_core import env
 from accel_core.vendor import distribution_version, in_range
 
 _log = logging.getLogger("accel_core")
+#: Modules whose wrappers are looked through.
+_WRAPPERS = ("contextlib", "torch.utils._contextlib", "torch._compile")
+#: Values of modules that were replaced, by module and name.
+_values: dict[tuple[str, str], Any] = {}
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,22 @@ def apply(row: MethodPatch, module: ModuleType) -> PatchState:
         if owner is module:
             _rebind(name, stock, method)
     for name, replacement in row.values:
+        _values.setdefault((module.__name__, name), getattr(module, name))
         setattr(module, name, pkgutil.resolve_name(f"{__package__}.{replacement}")(getattr(module, name)))
     return state
+
+
+def put_back(row: MethodPatch, module: ModuleType) -> None:
+    """Put the stock methods and values of a row back."""
+    owner = row.owner_in(module)
+    for name, _ in replaced(row):
+        if ours := vars(owner).get(name):  # other releases lack some
+            setattr(owner, name, stock := root(ours))
+            if owner is module:
+                _rebind(name, ours, stock)
+    for name, _ in row.values:
+        if (module.__name__, name) in _values:
+            setattr(module, name, _values[module.__name__, name])
 
 
 def _rebind(name: str, stock: Any, function: Any) -> None:
@@ -144,7 +161,10 @@ def _differs(name: str, known: str, source: Callable[[str], str]) -> bool:
 def _loaded_source(module: ModuleType, owner: Any, cls: str, name: str) -> str:
     """Return the source of the method that is called, whoever may have replaced it."""
     function = root(vars(owner)[attribute_of(cls, name)])
-    if function.__code__.co_filename == contextlib.__file__:  # DeepSpeed's @contextmanager
+    # DeepSpeed's @contextmanager, @torch.no_grad() and compiler.lazy_disable
+    while function.__code__.co_filename in {
+        getattr(sys.modules.get(each), "__file__", "") for each in _WRAPPERS
+    }:
         function = function.__wrapped__
     if _folder(module) not in Path(function.__code__.co_filename).parents:
         # A wrapper would hide behind the source that it wraps.

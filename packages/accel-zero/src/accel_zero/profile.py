@@ -17,6 +17,11 @@ _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _ZERO_2 = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 _ZERO_3 = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
 _ZERO = (_ZERO_2, _ZERO_3)
+_ZERO_0 = (
+    "deepspeed.runtime.fp16.fused_optimizer:FP16_Optimizer",
+    "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer",
+)
+_MODULES_3 = ("deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload",)
 #: What is left of the engine's own methods.
 FORWARD, BACKWARD, STEP = "forward", "backward: model", "step: rest"
 COPY_OUT = "step: copy-out of parameters"
@@ -24,7 +29,17 @@ COPY_OUT = "step: copy-out of parameters"
 #: The parts in the order of an iteration, and the methods whose own time, without that of other methods here, they are.
 PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (FORWARD, (_ENGINE,), ("forward",)),
+    (
+        "forward: fetch and release",
+        _MODULES_3,
+        ("pre_sub_module_forward_function", "post_sub_module_forward_function"),
+    ),
     (BACKWARD, (_ENGINE,), ("backward",)),
+    (
+        "backward: fetch and release",
+        _MODULES_3,
+        ("pre_sub_module_backward_function", "post_sub_module_backward_function"),
+    ),
     ("backward: gradients to buckets", _ZERO, ("reduce_independent_p_g_buckets_and_remove_grads",)),
     ("backward: averaging", (_ZERO_2,), ("average_tensor",)),
     (
@@ -43,11 +58,17 @@ PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("backward: conversion and copy", (_ZERO_3,), ("_offload_grad_partition_at_boundary",)),
     ("backward: rest of reduction", (_ZERO_2,), ("reduce_ipg_grads", "copy_grads_in_partition")),
     ("backward: rest of reduction", (_ZERO_3,), ("partition_grads",)),
-    ("step: norm and overflow", _ZERO, ("check_overflow", "complete_grad_norm_calculation_for_cpu_offload")),
+    (
+        "step: norm and overflow",
+        _ZERO,
+        ("check_overflow", "complete_grad_norm_calculation_for_cpu_offload", "get_grad_norm_direct"),
+    ),
     ("step: unscale and clip", _ZERO, ("unscale_and_clip_grads",)),
     ("step: optimizer", _ZERO, ("_optimizer_step",)),
-    (COPY_OUT, (_ZERO_2,), ("step",)),
+    (COPY_OUT, (_ZERO_2,), ("step", "_update_model_bit16_weights")),
     (COPY_OUT, (_ZERO_3,), ("_reassign_or_swap_out_partitioned_parameters",)),
+    ("step: release and gather", (_ZERO_3,), ("_partition_all_parameters", "_post_step")),
+    ("step: without ZeRO", _ZERO_0, ("step",)),
     (STEP, (_ZERO_3,), ("step",)),
     (STEP, (_ENGINE,), ("step",)),
 )

@@ -29,6 +29,11 @@ _NEWEST = ">=0.19.8,<0.20"
 _WRITER = "what the checkpoint writer saves is complete, and is found when it is loaded"
 _MAKER = "DeepSpeed's CPU optimizers read the CPU's maker from /proc/cpuinfo: py-cpuinfo takes seconds"
 
+_STEP_0 = "ZeRO 0 in bf16 and fp16: gradients are converted and unscaled, and parameters copied, all at once"
+_NORM = "without ZeRO: one pass finds overflow, and on the CPU the norms, of all gradients"
+_MODULES = "ZeRO 3: what is constant for a module is computed once"
+_PERSISTENT = "ZeRO 3: a module whose parameters are all persistent skips fetch and release"
+_HOOKS = "the hooks of a gradient look up what the first one of a backward pass has computed"
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
 _PIPE_MODULE = "deepspeed.runtime.pipe.module:PipelineModule"
@@ -99,6 +104,70 @@ _STEP_3 = (
     ("_reassign_or_swap_out_partitioned_parameters", "082dcb44891af112", "zero3:reassign"),
     ("step", "588aaf2c337d5634", ""),
 )
+_BUCKETS_2 = (
+    ("process_gradients", "9fcdf51b4e2aae5c", ""),
+    ("reduce_independent_p_g_buckets_and_remove_grads", "d50e1e1018408300", "zero12_buckets:add_to_bucket"),
+    ("reduce_ipg_grads", "1afc75efec539f02", "zero12_buckets:reduce"),
+    ("average_tensor", "8714fe05536fe747", "zero12_buckets:average"),
+    ("_get_flat_partition_unpadded", "de55d81ad1d95ab8", "zero12_buckets:partition"),
+    ("reduce_ready_partitions_and_remove_grads", "1a97251238d3a0a3", ""),
+    ("setup_buckets", "51fa6bb821313e67", ""),
+    ("copy_grads_in_partition", "05b8472624904487", ""),
+    ("allreduce_and_scatter", "1feb42e7b8b8129e", ""),
+    ("allreduce_no_retain", "bb14f16d5f6ce79a", ""),
+    ("clear_grad_attribute", "7238ef32df47ee8b", ""),
+    ("get_flat_partition", "729f7638400fe20d", ""),
+    ("independent_gradient_partition_epilogue", "0a9c5d44cf173210", ""),
+)
+_NORM_2 = (
+    ("has_overflow_partitioned_grads_serial", "b54b01f27a954af8", "zero12_buckets:overflow"),
+    ("get_grad_norm_direct", "3b3896f9c8f3c35c", "zero12_buckets:total_norm"),
+    ("has_overflow", "7bb9d1f516f05fc4", ""),
+    ("scaled_global_norm", "9b8484b91f2b73df", ""),
+    ("step", "5a522828a63eded2", ""),
+)
+_NORMS = (
+    ("get_weight_norm", "6e346b0a19bc8c46", "zero0:weight_norm"),
+    ("clip_grad_norm_", "2251781e3b839260", "zero0:clip"),
+    ("get_flattened_grad_norm", "810a8b0caef2319a", ""),
+    ("get_global_norm", "79a80cb6d87347b1", ""),
+)
+_STEP_FLAT = (
+    ("step", "02451e80aa4e39eb", "zero0:step_flat"),
+    ("unscale_and_clip_grads", "1d351399f9d26f40", ""),
+    ("_skip_invalid_grad_norm", "396ff2dc1a0013ce", ""),
+    ("_get_norm_mask_idx", "7fa1015ee2624d6b", ""),
+)
+_STEP_EACH = (
+    ("step", "a216b50f4d1aa88c", "zero0:step_each"),
+    ("unscale_and_clip_grads", "945be1edc930f29d", ""),
+    ("_skip_invalid_grad_norm", "6566d51cb66d1508", ""),
+)
+_RESIDENT = (
+    ("pre_sub_module_forward_function", "d3b1cf6db6a02a26", "zero3_resident:before_forward"),
+    ("post_sub_module_forward_function", "5da564c60915e92d", "zero3_resident:after_forward"),
+    ("pre_sub_module_backward_function", "4404ecd28d93d121", "zero3_resident:before_backward"),
+    ("post_sub_module_backward_function", "1551031b69c1e96c", "zero3_resident:after_backward"),
+)
+_COORDINATOR = (
+    ("release_and_reset_all", "7bf0c5a36387c89a", "zero3_resident:release_all"),
+    ("fetch_sub_module", "4262b2119359a263", ""),
+    ("_fetch_sub_module_impl", "5e4b5038f0b13e31", ""),
+    ("release_sub_module", "b072218e295b9f80", ""),
+    ("trace_prologue", "4abc209079b69242", ""),
+    ("reset_step", "c5327bb7f22137c4", ""),
+    ("__release_param", "d1591833bf337f2e", ""),
+)
+_BUCKETS_3 = (
+    ("__add_grad_to_ipg_bucket", "37f91bb25aa27f73", "zero3_resident:add_to_bucket"),
+    ("partition_grads", "ef0ab1c41f74894c", "zero3_resident:partition"),
+    ("__reduce_and_partition_ipg_grads", "84d08310e73d908e", ""),
+    ("__avg_scatter_grads", "039f10e607c5ad2c", ""),
+)
+_NORM_3 = (
+    ("get_grad_norm_direct", "fcf2a730c6c60ea7", "zero3_resident:total_norm"),
+    ("_get_norm_groups", "1b079baf0be23588", ""),
+)
 _OVERFLOW_3 = (("has_overflow", "4778da6df5e7534e", "zero3:find_overflow"),)
 
 SPEEDUPS = (
@@ -133,6 +202,77 @@ SPEEDUPS = (
     MethodPatch(
         "zero3-overflow", _STAGE_3, _OVERFLOW_3,
         reason="ZeRO 3, fp16: one pass over the gradients instead of two masks",
+    ),
+    MethodPatch(
+        "zero2-buckets", _STAGE_1_AND_2, _BUCKETS_2, releases=_NEWEST,
+        reason="ZeRO 1 and 2: gradients of small parameters are copied and reduced many at a time",
+    ),
+    MethodPatch(
+        "zero2-norm", _STAGE_1_AND_2, _NORM_2, releases=_NEWEST,
+        reason="ZeRO 1 and 2: one pass finds overflow, and on the CPU the norms, of all gradients",
+    ),
+    MethodPatch(
+        "zero2-weights", _STAGE_1_AND_2,
+        (("_update_model_bit16_weights", "42f4fe07e5dc23d5", "zero12_buckets:point_to_weights"),),
+        reason="ZeRO 1 and 2: parameters that are views of the flat tensor already are left alone", releases=_NEWEST,
+    ),
+    MethodPatch(
+        "backward-hooks", _STAGE_1_AND_2,
+        (("create_gradient_handling_hooks", "70ebaa6b131dd312", "backward_hooks:register_hooks"),),
+        _HOOKS, _NEWEST,
+    ),
+    MethodPatch(
+        "backward-hooks", "deepspeed.runtime.utils",
+        (("count_used_parameters_in_backward", "bd141f90743f0c35", "backward_hooks:count_used"),),
+        _HOOKS, _NEWEST,
+    ),
+    MethodPatch("zero0-step", "deepspeed.runtime.fp16.fused_optimizer:FP16_Optimizer", _STEP_FLAT, _STEP_0, _NEWEST),
+    MethodPatch(
+        "zero0-step", "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer", _STEP_EACH, _STEP_0, _NEWEST
+    ),
+    MethodPatch("norms", "deepspeed.runtime.utils", _NORMS, _NORM, _NEWEST),
+    MethodPatch(
+        "norms", "deepspeed.runtime.utils:CheckOverflow",
+        (("has_overflow_serial", "95071080e4ed7110", "zero0:overflow"),),
+        _NORM, _NEWEST,
+    ),
+    MethodPatch(
+        "ranges", "deepspeed.utils.nvtx", (("instrument_w_nvtx", "7315669a42aed901", ""),),
+        "methods have no profiler ranges on accelerators that ignore them", _NEWEST,
+        values=(("enable_nvtx", "zero3_engine:Ranges"),),
+    ),
+    MethodPatch(
+        "zero3-modules", _ZERO_INIT, (("print_rank_0", "f65c080b5ffa1730", "zero3_engine:print_on_first"),),
+        _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.partitioned_param_coordinator",
+        (("get_all_parameters", "2b54ab90bd6231a4", "zero3_engine:all_parameters"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload",
+        (("_register_deepspeed_module", "5e60b31c4a3fc0a4", "zero3_engine:register_module"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-modules", "deepspeed.runtime.zero.linear",
+        (("zero3_linear_wrap", "c442a889c33a597e", "zero3_engine:linear"),), _MODULES, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-persistent", "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload", _RESIDENT,
+        _PERSISTENT, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-persistent",
+        "deepspeed.runtime.zero.partitioned_param_coordinator:PartitionedParameterCoordinator", _COORDINATOR,
+        _PERSISTENT, _NEWEST,
+    ),
+    MethodPatch(
+        "zero3-buckets", _STAGE_3, _BUCKETS_3, releases=_NEWEST,
+        reason="ZeRO 3: gradients of small parameters are copied once, and added many at a time",
+    ),
+    MethodPatch(
+        "zero3-norm", _STAGE_3, _NORM_3, releases=_NEWEST,
+        reason="ZeRO 3: on the CPU one pass computes the norms of all gradients",
     ),
     MethodPatch(
         "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory",
@@ -310,10 +450,10 @@ TABLE = (*SPEEDUPS, *FIXES)
 MODULES = tuple(dict.fromkeys(row.module for row in TABLE))
 
 
-def apply(module: ModuleType) -> list[PatchState]:
+def apply(module: ModuleType, patches: Iterable[MethodPatch] = TABLE) -> list[PatchState]:
     """Replace the methods of an imported module, as far as their sources are known and no switch is off."""
     _warn_of_unknown_names()
-    rows = [row for row in TABLE if row.module == module.__name__]
+    rows = [row for row in patches if row.module == module.__name__]
     return _in_order(rows, lambda row: method_patch.apply(row, module))
 
 
@@ -329,10 +469,8 @@ def _warn_of_unknown_names() -> None:
 def restore(module: ModuleType, rows: Iterable[MethodPatch] = SPEEDUPS) -> None:
     """Put the stock methods of an imported module back, for tests and benchmarks that compare the two."""
     for row in rows:
-        owner = vars(row.owner_in(module)) if row.module == module.__name__ else {}
-        for name, _ in method_patch.replaced(row):
-            if name in owner:  # other releases lack some
-                setattr(row.owner_in(module), name, method_patch.root(owner[name]))
+        if row.module == module.__name__:
+            method_patch.put_back(row, module)
 
 
 def examined() -> Iterator[tuple[str, bool, str, str]]:
