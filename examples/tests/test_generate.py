@@ -163,7 +163,7 @@ def test_input_is_refused_before_anything_is_loaded(case, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput) as caught:
         parse(flags)
-    assert found in caught.value.message
+    assert found in caught.value.found
 
 
 @pytest.mark.slow

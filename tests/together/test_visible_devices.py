@@ -110,7 +110,7 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
     done = processes.run([*command, *program], 600, env=environment, cwd=folder)
     ranks = sorted(folder.iterdir(), key=lambda path: int(path.name))
     printed = done.stdout if launcher == DOCTOR else done.stdout + done.stderr
-    lines = [line for line in printed.splitlines() if "ACC-" in line or "Error" in line]
+    lines = [line for line in printed.splitlines() if "[ACC-" in line or "Error" in line]
     said = (lines or [f"exit status {done.returncode}"])[-1] if done.returncode else ""
     return [int(path.read_text()) for path in ranks], said, printed
 

@@ -182,11 +182,10 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode != 0
-    what, *parts = done.stderr.splitlines()
-    assert what == "the simulated device cannot be built"
-    assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do", "see"]
-    assert "no C++ compiler 'c++' on PATH" in parts[0]
-    assert "apt install g++" in parts[2]
+    what, see = done.stderr.splitlines()
+    assert what.startswith("the simulated device cannot be built: no C++ compiler 'c++' on PATH; ")
+    assert "apt install g++" in what
+    assert see == "See: accel explain ACC-703"
 
 
 # Builds of torch with kernels of their own
@@ -210,5 +209,5 @@ def test_device_of_torch_build_is_not_simulated(key, built, monkeypatch):
 
 def test_torch_too_old_to_simulate_is_refused(monkeypatch):
     monkeypatch.setattr(build, "_torch", lambda: (None, {"__version__": "2.12.1+cpu"}))
-    with pytest.raises(SimulatorBuildFailed, match=r"torch 2\.13 or later"):
+    with pytest.raises(SimulatorBuildFailed, match=r"torch>=2\.13"):
         accel_sim.environment("npu")

@@ -322,10 +322,14 @@ _UNREADABLE = "InvalidEnvironment: cannot read the switch"
 @pytest.mark.parametrize(
     ("steps", "variables", "kind"),
     [
-        ("deepspeed first", {"DS_ACCELERATOR": "tpu"}, "UnknownAccelerator: [ACC-201]"),
-        ("its accelerator first", {"DS_ACCELERATOR": ""}, "UnknownAccelerator: [ACC-201]"),
-        ("core first", {"DS_ACCELERATOR": "npu"}, "AcceleratorUnavailable: [ACC-202]"),
-        ("deepspeed first", {"ACCEL_STRICT": "1", "TOY_DEVICES": "-1"}, "StrictSelection: [ACC-205]"),
+        ("deepspeed first", {"DS_ACCELERATOR": "tpu"}, "UnknownAccelerator: DS_ACCELERATOR must be"),
+        ("its accelerator first", {"DS_ACCELERATOR": ""}, "UnknownAccelerator: DS_ACCELERATOR must be"),
+        ("core first", {"DS_ACCELERATOR": "npu"}, "AcceleratorUnavailable: DS_ACCELERATOR=npu"),
+        (
+            "deepspeed first",
+            {"ACCEL_STRICT": "1", "TOY_DEVICES": "-1"},
+            "StrictSelection: ACCEL_STRICT=1, but",
+        ),
         ("deepspeed's alone", {"ACCEL_BRIDGE": "perhaps"}, f"{_UNREADABLE} ACCEL_BRIDGE"),
         ("deepspeed's alone", {"ACCEL_STRICT": "perhaps"}, f"{_UNREADABLE} ACCEL_STRICT"),
     ],
@@ -373,7 +377,7 @@ def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(toy
     assert len(refused) == 12
     assert refused[:6] == refused[6:]
     assert "[ACC-206]" in refused[0]
-    assert "methods of an accelerator (available_memory, " in refused[0]
+    assert "methods (available_memory, " in refused[0]
     assert "an instance, not the class: add ()" in refused[2]
 
 

@@ -211,7 +211,7 @@ def test_without_deepspeed_the_error_names_what_to_install(supa: Any) -> None:
     asked = supa.attempt(without, DS_ACCELERATOR="supa")
     for failed in (detected, asked):
         assert failed.status == 1
-        assert "supa is here and nothing installed can drive it" in failed.err
+        assert "found a device for 'supa', but no package supports it" in failed.err
         assert "pip install deepspeed" in failed.err
 
 
@@ -220,7 +220,7 @@ def test_a_deepspeed_without_that_backend_is_distinguished_from_none(supa: Any) 
         pytest.skip("this is about a DeepSpeed that is older than its backend for supa")
     failed = supa.attempt("import deepspeed", DS_ACCELERATOR="supa")
     assert failed.status == 1
-    assert "supa is here and nothing installed can drive it" in failed.err
+    assert "found a device for 'supa', but no package supports it" in failed.err
 
 
 # --- third-party proof: a package that core has never heard of installs, is detected, wins and serves its op

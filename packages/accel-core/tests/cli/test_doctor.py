@@ -297,7 +297,7 @@ def test_a_backend_extension_that_holds_privateuse1_is_named_with_its_switch(hea
 
 
 FAULTS = {
-    "unknown": ({"DS_ACCELERATOR": "tpu"}, "selection", "DS_ACCELERATOR=tpu is not an accelerator"),
+    "unknown": ({"DS_ACCELERATOR": "tpu"}, "selection", "DS_ACCELERATOR must be one of"),
     "empty": ({"DS_ACCELERATOR": ""}, "selection", "DS_ACCELERATOR is set but empty"),
     "no package": ({"DS_ACCELERATOR": "npu"}, "selection", "NPU_Accelerator requires torch_npu"),
     "strict": ({"ACCEL_STRICT": "1"}, "selection", "ACCEL_STRICT=1 refuses a fall-back to CPU"),

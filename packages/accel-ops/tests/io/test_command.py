@@ -140,7 +140,7 @@ def test_unsuitable_folders_are_refused(
     assert main(["io", action, str(path), *given]) == 1
     text = capsys.readouterr().err
     assert "ACC-512" in text
-    assert all(f"  {part}:" in text for part in ("found", "expected", "do"))
+    assert "; expected " in text
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, None])

@@ -190,9 +190,8 @@ def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(tmp_path, capsy
 def test_a_bad_answer_is_refused_and_nothing_is_written(arguments, found, tmp_path, capsys) -> None:
     assert main(["new-vendor", *arguments, "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("[ACC-706] ")
-    assert [line.split(":")[0].strip() for line in lines[1:]] == ["found", "expected", "do", "see"]
-    assert found in lines[1]
+    assert lines[0].endswith("[ACC-706]")
+    assert found in lines[0]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,7 +206,7 @@ def test_without_copier_it_says_what_to_install(tmp_path, capsys, monkeypatch) -
     monkeypatch.setitem(sys.modules, "copier", None)
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("[ACC-707] ")
+    assert "[ACC-707]" in error
     assert "pip install 'copier>=9.3,<10'" in error
 
 
