@@ -81,7 +81,7 @@ PASTED = (
     "Can't instantiate abstract class",
     "exits with return code = -9",
     "Found no NVIDIA driver",
-    "cannot be served",
+    "cannot be used",
     "CollectiveMismatch",
     "DS_ACCELERATOR must be one of",
     "PyTorch version mismatch",

@@ -298,9 +298,9 @@ def test_a_backend_extension_that_holds_privateuse1_is_named_with_its_switch(hea
 
 FAULTS = {
     "unknown": ({"DS_ACCELERATOR": "tpu"}, "selection", "DS_ACCELERATOR must be one of"),
-    "empty": ({"DS_ACCELERATOR": ""}, "selection", "DS_ACCELERATOR is set but empty"),
+    "empty": ({"DS_ACCELERATOR": ""}, "selection", "DS_ACCELERATOR must be one of"),
     "no package": ({"DS_ACCELERATOR": "npu"}, "selection", "NPU_Accelerator requires torch_npu"),
-    "strict": ({"ACCEL_STRICT": "1"}, "selection", "ACCEL_STRICT=1 refuses a fall-back to CPU"),
+    "strict": ({"ACCEL_STRICT": "1"}, "selection", "ACCEL_STRICT=1, but only the CPU is present"),
     "switch": ({"ACCEL_STRICT": "maybe"}, "environment", "ACCEL_STRICT='maybe'"),
     "bridge": ({"ACCEL_BRIDGE": "maybe"}, "bridge-broken", "ACCEL_BRIDGE='maybe'"),
     "skip": ({"ACCEL_SKIP": "nqu"}, "skip-unknown", "ACCEL_SKIP names nqu"),
