@@ -258,7 +258,7 @@ def test_without_what_it_needs_calls_go_through_ctypes(
         monkeypatch.delattr(torch._C.TensorBase, "__dlpack_c_exchange_api__", raising=False)
         monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
     elif missing == "another version":
-        monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", _exchange_of_version(2))
+        monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", _exchange_of_version(2), False)
     elif missing == "free-threaded":
         monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
     elif missing == "another interpreter":
