@@ -236,10 +236,10 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
 def test_image_without_a_step_s_kernel_gives_way_to_plain_torch(machine: Any, tmp_path: Path) -> None:
     wheel(tmp_path, stand_ins(90, kernels=[name for name in ARGUMENTS if "f32_f16" not in name]))
     op, reason = load("FusedLionBuilder")
-    assert "image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
+    assert "cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
     expect_steps_of_float64(op, HALVES, 1, "cuda")
     op, reason = load("FusedAdamBuilder")
-    assert "; plain torch (no kernels: image: cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
+    assert "cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
     expect_steps_of_float64(op, HALVES, 2, "cuda")
 
 
