@@ -230,6 +230,8 @@ class Guard:
         self._running: dict[int, RankProcess] = {}
         self._code = 0
         self._stopping = False
+        #: Ranks that a signal to stop has been passed on to.
+        self._stopped = set[int]()
         self._deadline = float("inf")
 
     def run(self) -> int:
@@ -243,7 +245,7 @@ class Guard:
             self._start(assignment, assignment.cpus or affinity)
         bind_cpus(affinity)
         if self._stopping:  # A signal came before there was a process to pass it on to.
-            self._send(signal.SIGTERM)
+            send(signal.SIGTERM, [-pid for pid in self._running if pid not in self._stopped])
         next_status = time.monotonic() + _STATUS
         while self._running:
             self._loop.wait()
@@ -279,6 +281,7 @@ class Guard:
             # Ctrl-C a second time: at once.
             again = self._stopping and number == signal.SIGINT
             self._stop_within(0.0 if again else self._grace)
+            self._stopped.update(self._running)
         self._send(number)
 
     def _orphaned(self) -> None:

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from accel_core import processes
+
 from .conftest import until
 
 WAIT = "sleep 300"
@@ -264,3 +266,21 @@ def test_launcher_killed_at_any_time(start, runs):
         launch.process.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, hang_up]))
         assert launch.wait() != 0
         assert launch.gone_within(60), launch.alive()
+
+
+def test_signal_during_start_is_sent_once(tmp_path):
+    program = """if True:
+        import os, signal
+        from accel_launch import guard, protocol
+        def bound(cpus):
+            while len(both._running) == 2 and not {"up0", "up1"} <= {*os.listdir()}: pass
+            if len(both._running) == 2: os.kill(os.getpid(), signal.SIGINT)
+        guard.bind_cpus = bound
+        os.dup2(os.pipe()[0], 0)  # a parent pipe that does not end
+        rank = "trap 'echo > saved$RANK; exit 0' INT; echo > up$RANK; while :; do sleep 0.1; done"
+        ranks = [protocol.Assignment(i, ["sh", "-c", rank], {"RANK": str(i)}, "", "", 60.0) for i in (0, 1)]
+        both = guard.Guard(ranks, os.environ)
+        print(both.run())
+    """
+    ended = processes.run([sys.executable, "-c", program], 60, cwd=tmp_path)
+    assert (ended.stdout, {"saved0", "saved1"} - {*os.listdir(tmp_path)}) == ("0\n", set())
