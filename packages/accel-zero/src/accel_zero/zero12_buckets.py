@@ -250,24 +250,12 @@ def partition(
 ) -> Any:  # fmt: skip
     """Return the gradients of a partition; only the first and the last one may be cut."""
     grads = list(self.all_grad_tensors.get(param_group_idx) or ())
-    if not return_tensor_list or len(grads) != len(tensor_list) or self._is_muon_group(tensor_list):
-        return stock(
-            self,
-            tensor_list,
-            first_offset,
-            partition_size,
-            dtype,
-            device,
-            param_group_idx,
-            return_tensor_list,
-        )
-    sizes = [grad.numel() for grad in grads]
+    sizes = [grad.numel() for grad in grads] or [0]
     rest = int(partition_size) - sum(sizes) + first_offset
-    if first_offset:
-        sizes[0] -= first_offset
-    if rest < 0:
-        sizes[-1] += rest
-    if min(sizes) <= 0:
+    sizes[0] -= first_offset
+    sizes[-1] += min(rest, 0)
+    usual = return_tensor_list and len(grads) == len(tensor_list) and not self._is_muon_group(tensor_list)
+    if not usual or min(sizes) <= 0:
         return stock(
             self,
             tensor_list,
