@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The device is compiled once, whoever asks; what goes wrong is said in four parts and leaves nothing behind."""
+"""The device is compiled once, whoever asks; errors leave nothing behind."""
 
 import io
 import itertools
@@ -182,10 +182,9 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode != 0
-    what, see = done.stderr.splitlines()
-    assert what.startswith("the simulated device cannot be built: no C++ compiler 'c++' on PATH; ")
-    assert "apt install g++" in what
-    assert see == "See: accel explain ACC-703"
+    assert done.stderr.startswith("the simulated device cannot be built: no C++ compiler 'c++' on PATH; ")
+    assert "apt install g++" in done.stderr
+    assert done.stderr.endswith("\nSee: accel explain ACC-703\n")
 
 
 # Builds of torch with kernels of their own

@@ -351,7 +351,7 @@ def test_driver_that_refuses_a_module_is_a_reason(machine: Path) -> None:
         shim.Shim().launch(1, 1, 1, 1, None, b"")
 
 
-def test_torch_without_queues_is_an_error_in_four_parts(machine: Path) -> None:
+def test_torch_without_queues_is_an_error(machine: Path) -> None:
     kernels = loading.LoadedKernels(shim.Shim(), packaged.modules())
     arguments = (torch.empty(8), torch.empty(8), torch.empty(1), 8, 8)
     with pytest.raises(KernelNotStarted, match="torch has no queue") as caught:

@@ -38,9 +38,10 @@ def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collectio
     by_key = {str.__str__(key): trait for key, trait in traits.items()}
     if unknown := sorted(by_key.keys() - known):
         near = sorted({match for key in unknown for match in difflib.get_close_matches(key, known, 3, 0.5)})
+        hint = f"; the nearest: {', '.join(near)}" if near else ""
         raise InvalidTraits(
-            f"the traits of {device} are neither an accel_core.vendor.Feature nor an op builder: "
-            f"{', '.join(map(repr, unknown))}{f'; the nearest: {chr(44).join(near)}' if near else ''}",
+            f"the traits of {device} have keys that are neither an accel_core.vendor.Feature nor an op builder: "
+            f"{', '.join(map(repr, unknown))}{hint}",
             do="correct the key in the vendor package's traits.py",
         )
     if wrong := sorted(key for key, trait in by_key.items() if not isinstance(trait, Trait)):

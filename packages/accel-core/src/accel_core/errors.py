@@ -7,6 +7,7 @@ The second base class is the exception type that code around DeepSpeed already c
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import ClassVar
 
@@ -58,17 +59,13 @@ class AccelError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are pickled with their args, and ours have keywords. Launchers pickle errors.
-        return _rebuild, (type(self), self.message, self.do, self.details)
+        return functools.partial(type(self), do=self.do, details=self.details), (self.message,)
 
 
 def in_short(error: BaseException) -> str:
     """Return the first line of an error's text, without code and advice; empty if the error has no text."""
     text = error.message if isinstance(error, AccelError) else str(error)
     return text.strip().partition("\n")[0]
-
-
-def _rebuild(cls: type[AccelError], message: str, do: str, details: str) -> AccelError:
-    return cls(message, do=do, details=details)
 
 
 class InvalidVendor(AccelError, ImportError, code="ACC-101"):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command that installs a package, as advice says it; versions of the installed ones."""
+"""Commands of pip for messages, and versions of installed packages."""
 
 from __future__ import annotations
 

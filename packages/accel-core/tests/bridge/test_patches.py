@@ -207,9 +207,7 @@ def test_cuda_asked_for_on_a_machine_without_a_card_is_upstreams_object(
 
 def test_without_deepspeed_the_error_names_what_to_install(supa: Any) -> None:
     without = "import sys; sys.modules['deepspeed'] = None\nimport accel_core; accel_core.get_accelerator()"
-    detected = supa.attempt(without)
-    asked = supa.attempt(without, DS_ACCELERATOR="supa")
-    for failed in (detected, asked):
+    for failed in (supa.attempt(without), supa.attempt(without, DS_ACCELERATOR="supa")):
         assert failed.status == 1
         assert "found a device for 'supa', but no package supports it" in failed.err
         assert "pip install deepspeed" in failed.err

@@ -169,7 +169,7 @@ def whole(error: errors.AccelError) -> errors.AccelError:
     kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, errors.AccelError)]
     assert [kind for kind in kinds if kind.code == error.code] == [type(error)]
     copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy)) == (type(error), str(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
     return error
 
 

@@ -4,7 +4,6 @@
 
 import importlib
 import inspect
-import pickle
 import sys
 import threading
 import traceback
@@ -299,11 +298,5 @@ def test_every_error_has_a_code_of_its_own_and_survives_a_pickle(kind: type[Acce
     error = kind("it failed", do="repair it", details="this\nand that")
     assert str(whole(error)) == f"it failed; repair it [{kind.code}]\n  this\n  and that"
     assert kind.__doc__
-
-
-def test_a_traceback_names_the_command_that_explains_the_code() -> None:
-    error = AccelError.__subclasses__()[0]("it failed", do="repair it")
-    for same in (error, pickle.loads(pickle.dumps(error))):
-        assert same.__notes__ == [f"See: accel explain {error.code}"]
-    if sys.version_info >= (3, 11):
-        assert traceback.format_exception(error)[-1].endswith(f"accel explain {error.code}\n")
+    if sys.version_info >= (3, 11) and kind is not AccelError:
+        assert traceback.format_exception(error)[-1] == f"See: accel explain {error.code}\n"

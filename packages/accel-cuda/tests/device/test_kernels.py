@@ -254,7 +254,7 @@ def test_device_that_computes_something_else_is_noticed_at_load(
     assert f"{trial} on cuda:0 is not what plain torch computes" in load(name)[1]
 
 
-def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_launch_is_an_error(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise KernelsUnusable("cuLaunchKernel returns CUDA_ERROR_LAUNCH_FAILED (719)")
 

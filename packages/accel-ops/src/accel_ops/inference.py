@@ -507,7 +507,7 @@ def _refuse_int8(q_int8: bool) -> None:
         raise FunctionNotImplemented(
             "transformer_inference cannot use int8 weights on this accelerator: a model that "
             "init_inference() has to run in int8",
-            do="pass one of these to init_inference(dtype=…)",
+            do="pass float32, float16 or bfloat16 to init_inference(dtype=…)",
         )
 
 

@@ -76,6 +76,7 @@ def profile(text: str, memory: int | None = None) -> DeviceModel:
     close = [known for known in names if name and known.startswith(name)]
     close += difflib.get_close_matches(name, names, n=1)
     raise UnknownProfile(
-        f"the device to rehearse on is not known: {text!r:.60}{' without --memory' if name in bare else ''}",
+        f"the device to rehearse on is not known: {text!r:.60}{' without --memory' if name in bare else ''}; expected "
+        f"{', '.join(names)}, or one of {', '.join(sorted(bare))} with --memory",
         do=f"name it: accel rehearse {close[0] if close else names[0]} -- train.py",
     )

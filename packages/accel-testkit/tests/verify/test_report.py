@@ -88,7 +88,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_no_report_is_an_error_of_four_parts(name: str, tmp_path: Path) -> None:
+def test_other_file_is_not_a_report(name: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(HOSTILE[name])
     with pytest.raises(InvalidReport, match="ACC-709"):

@@ -144,7 +144,7 @@ def test_module_with_another_kernel_gives_way_to_plain_torch(
     assert load()[1].startswith("plain torch: libsycl does not load accel_quantize_f32_8_sym: ")
 
 
-def test_launch_that_libsycl_refuses_is_an_error_in_four_parts(queue: Any) -> None:
+def test_refused_launch_is_an_error(queue: Any) -> None:
     arguments = (torch.empty(8), torch.empty(8), torch.empty(1), 8, 8)
     with pytest.raises(KernelNotStarted, match="libsycl does not start a kernel: "):
         loaded().launch("accel_dequantize_f32_8_sym", 1, 1 << 20, arguments)

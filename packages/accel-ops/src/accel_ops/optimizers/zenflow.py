@@ -163,7 +163,7 @@ def ctrl_size() -> int:
     """Return the bytes of a control block. Raises FunctionNotImplemented where processes cannot share semaphores."""
     if sys.platform != "linux":
         raise FunctionNotImplemented(
-            f"ZenFlow cannot overlap the optimizer's step: the platform {sys.platform}",
+            f"ZenFlow cannot overlap the optimizer's step: this is {sys.platform}, and it needs Linux",
             do='set "overlap_step": false in the zenflow section of the configuration',
         )
     return ctypes.sizeof(Control)
