@@ -75,7 +75,14 @@ def test_ctrl_c_gives_a_grace_period(seconds: int, tmp_path: Path) -> None:
         if (tmp_path / "ready").exists():
             raise KeyboardInterrupt
 
-    wait = "try: open('ready', 'w').close(); signal.pause()\nexcept KeyboardInterrupt: open('ended', 'w').close()"
+    # Not signal.pause(), which misses a signal that arrives just before it.
+    wait = """
+try:
+    open('ready', 'w').close()
+    while True: time.sleep(0.01)
+except KeyboardInterrupt:
+    open('ended', 'w').close()
+"""
     with pytest.raises(KeyboardInterrupt):
         forks(wait, "group", tmp_path, tick=tick, grace=seconds, start_new_session=True)
     assert (tmp_path / "ended").exists() == bool(seconds)

@@ -175,8 +175,8 @@ def test_ctrl_c_gives_the_report_so_far(tmp_path: Path, ended_by: signal.Signals
     started = tmp_path / "started"
     program, record = tmp_path / "train.py", tmp_path / "record.json"
     program.write_text(
-        f"import pathlib, signal, torch\nkept = torch.ones(1 << 20, device='npu')\n"
-        f"pathlib.Path({str(started)!r}).touch()\nsignal.pause()\n"
+        f"import pathlib, time, torch\nkept = torch.ones(1 << 20, device='npu')\n"
+        f"pathlib.Path({str(started)!r}).touch()\nwhile True: time.sleep(0.05)\n"
     )
     process = subprocess.Popen(
         [*ACCEL, "npu", "--memory=1GiB", "--ranks=4", f"--json={record}", "--", str(program)],
