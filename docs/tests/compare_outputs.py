@@ -31,7 +31,7 @@ def pages(root: Path, *, generated: bool = True) -> list[Path]:
     """Return the pages with commands for readers; without those that a program makes if so wanted."""
     patterns = ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md")
     found = [page for pattern in patterns for page in sorted(root.glob(pattern))]
-    made = {"cli.md", "matrix.md", "port-rules.md"}
+    made = {"cli.md", "matrix.md"}
     return [page for page in found if generated or not ("results" in page.parts or page.name in made)]
 
 

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,26 +18,58 @@ from accel_port.porting import ImportRule, port
 from accel_port.project import port_files
 from accel_port.rules import RULES
 from accel_port.rules.base import Level, Rule
-from accel_port.rules_page import Example, examples, page
+
+IMPORTS = ("import torch\n", "from deepspeed.accelerator import get_accelerator\n")
+PAGE = (Path(__file__).parents[3] / "docs/port-rules.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+BLOCK = re.compile(r"^(With `--target torch`:\n\n)?```(diff|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    """A program, and what it becomes by each target, without the imports that every one has."""
+
+    before: str
+    after: str
+    torch: str | None = None
+
+
+def examples(rule: str) -> list[Example]:
+    found: list[Example] = []
+    for torch, kind, block in BLOCK.findall(SECTIONS[rule]):
+        lines = block.splitlines(keepends=True)
+        marked = lines if kind == "diff" else [f" {line}" for line in lines]
+        before, after = ("".join(line[1:] or line for line in marked if line[0] not in mark) for mark in "+-")
+        if torch:
+            found[-1] = found[-1]._replace(torch=after)
+        else:
+            left = "Left as it is with `--target torch`." in SECTIONS[rule]
+            found.append(Example(before, after, before if left else None))
+    return found
+
+
+def without_imports(program: str) -> str:
+    return "".join(line for line in program.splitlines(keepends=True) if line not in IMPORTS).lstrip("\n")
+
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.name}-{number}")
     for rule in (*RULES, ImportRule())
-    for number, example in enumerate(examples().get(rule.name, []), 1)
+    for number, example in enumerate(examples(rule.name), 1)
 ]
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
-    assert port(example.before).text == example.after
+    program = "import torch\n\n\n" + example.before
+    assert without_imports(port(program).text) == example.after
     if example.torch is not None:
-        assert port(example.before, "torch").text == example.torch
+        assert without_imports(port(program, "torch").text) == example.torch
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 @pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
 def test_example_is_found_by_its_rule_and_ported_once(rule: Rule, example: Example, target: str) -> None:
-    first = port(example.before, target)
+    first = port("import torch\n\n\n" + example.before, target)
     if target == "torch" and example.torch == example.before:
         pytest.skip("torch's own call is right there")
     assert rule.name in {finding.rule for finding in first.findings}
@@ -51,30 +84,18 @@ def test_target_accel_imports_from_accel_core() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rule_says_what_it_does(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [*RULES, ImportRule()], ids=lambda rule: rule.name)
+def test_rule_has_a_section_with_examples(rule: Rule) -> None:
+    assert SECTIONS[rule.name].startswith(f"\n{rule.summary}\n")
     assert rule.summary.endswith(".")
     assert rule.levels
-    if set(rule.levels) != {Level.REPORTED}:
-        assert examples()[rule.name]
+    assert examples(rule.name) or set(rule.levels) == {Level.REPORTED} or rule.name == "imports"
 
 
-def test_examples_belong_to_rules() -> None:
-    assert set(examples()) <= {rule.name for rule in (*RULES, ImportRule())}
-
-
-# The page of the rules is that of their classes, and every rule has a section that reports link to.
-DOCS = Path(__file__).parents[3] / "docs"
-
-
-def test_page_of_the_rules_is_made_from_the_classes() -> None:
-    assert (DOCS / "port-rules.md").read_text(encoding="utf-8") == page()
-
-
-def test_reports_link_to_sections_of_that_page() -> None:
-    headings = {line.removeprefix("## ") for line in page().splitlines() if line.startswith("## ")}
-    names = [*(rule.name for rule in RULES), "imports"]
-    assert {report.link(name).partition("#")[2] for name in names} <= headings
+def test_reports_link_to_sections() -> None:
+    assert {report.link(name) for name in SECTIONS} == {
+        f"{report.DOCUMENTATION}#{rule.name}" for rule in [*RULES, ImportRule()]
+    }
 
 
 # Cases

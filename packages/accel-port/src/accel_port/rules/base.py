@@ -540,7 +540,7 @@ class Rule:
     """One subject of a port: a method `visit_X(node, context) -> Found` for each type X of nodes that it looks at.
 
     A rule sees outer nodes first, unless another rule took them. What it has dealt with it adds to `context.done`. Its
-    sentence is its docstring; `rules.md` says why, and has examples.
+    sentence is its docstring; docs/port-rules.md has reasons and examples.
     """
 
     name: ClassVar[str]
