@@ -39,7 +39,7 @@ def views(vector: torch.Tensor, like: Sequence[torch.Tensor]) -> Sequence[torch.
 def any_invalid(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
     """Return a scalar that is True if any element is infinite or NaN; None without elements or for sparse tensors."""
     flags: list[torch.Tensor] = []
-    for chunk in _chunks(tensors):
+    for chunk in chunks(tensors):
         if chunk[0].layout is not torch.strided:
             return None
         joined = chunk[0] if len(chunk) == 1 else flat(chunk)
@@ -47,7 +47,7 @@ def any_invalid(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
     return torch.stack(flags).all().logical_not() if flags else None
 
 
-def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+def chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Yield lists of small tensors of one type and device, and large ones by themselves."""
     chunk: list[torch.Tensor] = []
     size, kind = 0, cast(Any, None)

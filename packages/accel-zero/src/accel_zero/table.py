@@ -267,6 +267,11 @@ SPEEDUPS = (
         _PERSISTENT, _NEWEST,
     ),
     MethodPatch(
+        "zero3-gather", f"{_ZERO_INIT}:Init",
+        (("_allgather_params_coalesced", "d9bd0c9bc9b5a80d", "zero3_engine:gather"),),
+        "ZeRO 3: one collective gathers many small parameters", _NEWEST,
+    ),
+    MethodPatch(
         "zero3-buckets", _STAGE_3, _BUCKETS_3, releases=_NEWEST,
         reason="ZeRO 3: gradients of small parameters are copied once, and added many at a time",
     ),

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Replacements of what ZeRO 3 does for each module, with what is constant computed once."""
+"""Replacements of what ZeRO 3 does for each module and parameter.
+
+This file is loaded while DeepSpeed's modules are imported, so it imports none that has replaced methods.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from deepspeed import comm as dist
 from deepspeed.accelerator import get_accelerator
 
 from accel_core.device import TorchDeviceAccelerator
+from accel_zero import many_tensors
 
 Stock = Callable[..., Any]
 
@@ -83,3 +88,30 @@ def linear(stock: Stock, *args: Any, **kwargs: Any) -> Any:
 
     sign(LinearFunctionForZeroStage3)
     return stock(*args, **kwargs)
+
+
+def gather(stock: Stock, self: Any, param_list: Any, hierarchy: Any = 0, quantize: bool = False) -> Any:
+    """Gather the small parameters of a group together, at most `many_tensors.CHUNK` elements at a time."""
+    small = [each for each in param_list if 0 < each.ds_numel <= many_tensors.SMALL]
+    if quantize or not self.use_all_gather_into_tensor or len(small) < 2:
+        return stock(self, param_list, hierarchy, quantize)
+    group, kind = self.get_partition_dp_group(small[0]), small[0].ds_tensor.dtype
+    ranks = dist.get_world_size(group)
+    if ranks == 1 or any(
+        each.ds_tensor.dtype != kind or self.get_partition_dp_group(each) is not group for each in small
+    ):
+        return stock(self, param_list, hierarchy, quantize)
+    found = {id(each) for each in small}
+    if others := [each for each in param_list if id(each) not in found]:
+        stock(self, others, hierarchy, quantize)
+    device, rest = get_accelerator().device_name(), iter(small)
+    for parts in many_tensors.chunks([each.ds_tensor.to(device).view(-1) for each in small]):
+        joined = many_tensors.flat(parts)
+        gathered = joined.new_empty(ranks * joined.numel())
+        dist.all_gather_into_tensor(gathered, joined, group=group)
+        # Each parameter has memory of its own, as with the stock method: it is released by itself.
+        whole = [part.new_empty((ranks, part.numel()), device=self.local_device) for part in parts]
+        torch._foreach_copy_(whole, gathered.view(ranks, -1).split([part.numel() for part in parts], 1))
+        for param, data in zip(itertools.islice(rest, len(parts)), whole, strict=True):
+            param.data = data.view(-1).narrow(0, 0, param.ds_numel).view(param.ds_shape).data
+    return None
