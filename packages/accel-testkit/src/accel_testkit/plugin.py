@@ -105,6 +105,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     checks = [item for item in items if is_check(item)]
     if not checks:
         return
+    # First, because their failures explain those of ops.
+    items.sort(key=lambda item: is_check(item) and item.path.stem != "test_operators")
     from accel_testkit.suite import results, target
 
     config.stash[target.TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))

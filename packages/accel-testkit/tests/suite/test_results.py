@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a class with several mistakes: failures in groups, the simplest check in full, true messages."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch.nn import functional
 
 from accel_testkit.suite.expect import factor
 
 #: The mistakes of the class `Wrong`, by the method, op or check that a report has to name.
 MISTAKES = {
-    "collectives.backend_is_registered", "is_bf16_supported", "on_accelerator", "memory_allocated",
+    "the backend gluu", "is_bf16_supported", "on_accelerator", "memory_allocated",
     "max_memory_allocated", "manual_seed_all", "streams.events_tell_milliseconds", "lazy_call", "FusedLionBuilder",
 }  # fmt: skip
 
@@ -85,6 +87,20 @@ def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> 
     form = texts["op_steps.every_form_is_stepped[transposed-FusedLionBuilder]"]
     assert "in whatever order of memory" in form
     assert "another layout" not in form
+
+
+def test_wrong_operator_of_torch_is_the_cause(run_suite: Any, install_site: Any, monkeypatch: Any) -> None:
+    install_site()
+    right, number = functional.scaled_dot_product_attention, itertools.count(1)
+    # A check calls an operator on the device, then on the host; both are the CPU here.
+    wrong = lambda *a, **more: right(*a, **more) * (1 + next(number) % 2)  # noqa: E731
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", wrong)
+    files = [f"accel_testkit.suite.test_{file}" for file in ("op_attention", "operators", "op_quantizer")]
+    checks = run_suite(*files, "-k", "hosts or causal-fp32 or quantizer", "--accel", "good").document[
+        "checks"
+    ]
+    causes = {row["id"].partition(".")[0]: row["cause"] for row in checks if row["outcome"] == "failed"}
+    assert causes == dict.fromkeys(("operators", "op_attention"), "torch's scaled_dot_product_attention")
 
 
 @pytest.mark.slow

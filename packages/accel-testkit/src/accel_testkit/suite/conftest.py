@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -66,7 +67,10 @@ def _admission(
         expected=f"at least {wanted}",
         do="run on a machine with the devices, or leave the tier out: --tier host",
     )
-    yield
+    device_type = torch.device(accelerator.device_name()).type
+    recorder = request.config.pluginmanager.get_plugin("accel-results")
+    with nullcontext() if recorder is None else recorder.operators_called(request.node, device_type):
+        yield
     lost = torch.accelerator.is_available() and wrong_sum(torch.accelerator.current_accelerator() or "cpu")
     if wanted and lost:
         request.session.shouldfail = "the device no longer computes: later checks would show nothing"

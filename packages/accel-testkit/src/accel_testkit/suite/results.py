@@ -7,13 +7,16 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.overrides import TorchFunctionMode
 
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import current
@@ -30,6 +33,8 @@ TRAIT = "accel-trait"
 TRAITS = "accel-traits"
 #: What a check measured, as plain data: it stands in the check's row.
 FIGURES = "accel-figures"
+#: Operators of torch that a check called, of those that failed their own check.
+OPERATORS = "accel-operators"
 #: The op or method that a check is about, if its markers or parameters name one, and its place in the suite.
 ABOUT = "accel-about"
 #: The most basic files, whose failures explain those of other files; the rest follows in any order.
@@ -73,14 +78,18 @@ def about(item: pytest.Item) -> tuple[str, int, int]:
     return next(iter(ops + methods), ""), place, line
 
 
-def subject(check: str, named: str, message: str) -> str:
+def subject(check: str, named: str, message: str, operators: Sequence[str] = ()) -> str:
     """Return what a failed check is grouped by.
 
-    A function that the runtime lacks, else what the check names, else the first method in its message, else itself.
+    A function that the runtime lacks, a backend that is not registered, or an operator that fails its own check, else
+    what the check names, else the first method in its message, else itself.
     """
-    lacking = re.search(r"the accelerator needs (torch\.\w+\.\w+)", message)
-    if lacking:
+    if lacking := re.search(r"the accelerator needs (torch\.\w+\.\w+)", message):
         return lacking[1]
+    if missing := re.search(r"Unknown backend type (\w+)|not so: '(\w+)' is one of undefined, gloo", message):
+        return f"the backend {missing[1] or missing[2]}"
+    if operators or check.startswith("operators."):
+        return f"torch's {operators[0] if operators else check.partition('[')[2].rstrip(']')}"
     words = [word for word in re.findall(r"\w+", message.partition("\n")[0]) if word in _known()]
     return named or next(iter(words), check.partition("[")[0])
 
@@ -109,6 +118,21 @@ class Cause:
     checks: list[str] = field(default_factory=list)
 
 
+class CalledFunctions(TorchFunctionMode):
+    """Records the names of torch's functions that are called from Python on tensors of a device type."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self._device_type = device_type
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record and call a function."""
+        if any(isinstance(each, torch.Tensor) and each.device.type == self._device_type for each in args):
+            self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass(eq=False)  # pytest keeps its plug-ins in sets
 class RunRecorder:
     """Records a run; the worst phase of a check is its outcome."""
@@ -121,6 +145,23 @@ class RunRecorder:
     traits: dict[str, str] = field(default_factory=dict)
     about: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     found: list[Cause] = field(default_factory=list)
+
+    @contextmanager
+    def operators_called(self, item: pytest.Item, device_type: str) -> Iterator[None]:
+        """Record the operators that a check calls on a device, of those that have failed; the most complex first."""
+        failed = [
+            name
+            for name, row in self.checks.items()
+            if name.startswith("operators.") and row["outcome"] == "failed"
+        ]
+        if not failed or item.path.stem == "test_operators":
+            yield
+            return
+        with CalledFunctions(device_type) as called:
+            yield
+        labels = dict.fromkeys(name.partition("[")[2].rstrip("]") for name in reversed(failed))
+        found = [label for label in labels if called.names & {*label.split()}]
+        item.user_properties.append((OPERATORS, found))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Begin the stream with the checks of the run that is resumed, and the number of the others."""
@@ -165,6 +206,8 @@ class RunRecorder:
         elif report.skipped:
             row.update(outcome="skipped", **properties.get(TRAIT, {"reason": _last_words(report)}))
         self.traits |= properties.get(TRAITS, {})
+        if OPERATORS in properties:
+            row["operators"] = properties[OPERATORS]
         if FIGURES in properties:
             row["figures"] = properties[FIGURES]
         if report.when == "teardown":
@@ -176,7 +219,7 @@ class RunRecorder:
         for name in sorted(self.checks, key=lambda name: (*self.about[name][1:], name)):
             row = self.checks[name]
             if row["outcome"] == "failed":
-                row["cause"] = subject(name, self.about[name][0], row["reason"])
+                row["cause"] = subject(name, self.about[name][0], row["reason"], row.get("operators", ()))
                 causes.setdefault(row["cause"], Cause(row["cause"])).checks.append(name)
         self.found = [*causes.values()]
         if self.resumed and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

@@ -38,7 +38,7 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor | tuple[Tensor, ...]]] = {
     "matmul": lambda x: x @ x.mT,
     "softmax": lambda x: x.softmax(-1),
     "scaled_dot_product_attention": lambda x: _attended(x.view(1, 2, 4, 3)),
-    "layer_norm": lambda x: functional.layer_norm(x, (6,)),
+    "layer_norm": lambda x: (functional.layer_norm(x, (6,)), functional.layer_norm(torch.full_like(x, -6e4), (6,))),
     "masked_fill and where": lambda x: (x.masked_fill(x > 0, 3.0), torch.where(x > 0, x, -x)),
     "sort and topk": lambda x: (x.sort(-1).values, x.topk(2).values),
     "gather and scatter": lambda x: (
