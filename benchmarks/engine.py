@@ -1,57 +1,74 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine costs the host: 600 small parameters with plain torch, DDP, FSDP2, stock DeepSpeed and our methods.
+"""What an engine costs the host: three models with plain torch, DDP, FSDP2, stock DeepSpeed and our methods.
 
-A process has all engines of one type, and runs each once a round. Optimizers are torch's Adam.
+A process has all engines of one model and type, and runs each once a round. Optimizers are torch's Adam.
 """
 
 import argparse
-import collections
 import functools
 import importlib
+import itertools
 import json
 import logging
 import os
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
+from torch.nn import Linear, functional
 
 from accel_core.api import get_accelerator
 from accel_core.processes import run
 from accel_testkit import timing
-from accel_testkit.suite import launch
 from accel_zero import table
 from benchmarks import results
 
-MODULES, WIDTH = 300, 16
-PARAMETERS = 2 * MODULES
+WIDTH, WIDE = 128, 8192
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 STAGES = (0, 1, 2, 3)
 #: What a user would take instead.
 INSTEAD = {0: "DDP", 1: "DDP", 2: "DDP", 3: "FSDP2"}
 PARTS = ("forward", "backward", "step")
 TEXT = (
-    f"Medians of {{}} rounds, in one process for each type; a round has an iteration of each engine: {PARAMETERS} "
-    f"parameters in {MODULES} linear layers of width {WIDTH}, batch of one, one rank and thread, torch's Adam, no "
-    "offload. Stock is DeepSpeed with its own methods, ours with [those of accel-zero](../engine.md), which have the "
-    "same bits. FSDP2 shards each layer; at ZeRO 3 all parameters are persistent. Ratios are medians of those of the "
-    "rounds. Calls of functions from Python do not depend on other load. Goals: 1.3 of DDP, 1.0 of FSDP2.\n\n"
-    "Stock methods run with `overlap_comm` or another accumulation type at ZeRO 1 and 2, for MoE, Muon, ZenFlow and "
-    "torch autocast (other streams, buffers or groups), and for ZeRO 3's modules that gather. On devices the norms are "
-    "DeepSpeed's: a list's norms have other bits there. At ZeRO 0, torch's loop over the parameters is left."
+    "Medians of {} rounds, in one process a rank for each model and type; a round has an iteration of each engine. "
+    "*small* has 600 parameters in 300 linear layers of width 16; *GPT* has 12 transformer layers of width 128 and a "
+    "sequence of 64; *mixed* has six of these layers, two of a million parameters and 200 linear layers of width 128. "
+    "One thread a rank, torch's Adam, no offload. Ours has [the methods of accel-zero](../engine.md), with the same "
+    "bits. FSDP2 shards each layer. Ratios are medians of those of the rounds. Calls of functions from Python do not "
+    "depend on other load. Goals: 1.3 of DDP, 1.0 of FSDP2. At ZeRO 0, torch's loop over the parameters is left."
 )
 Step = tuple[float, float, float]
 Engine = Callable[..., Step]
 
 
-def layers(dtype: str) -> torch.nn.Module:
-    """Return modules with a weight and a bias each."""
+def linears(width: int, count: int) -> list[torch.nn.Module]:
+    """Return layers with a weight and a bias each."""
+    return [Linear(width, width) for _ in range(count)]
+
+
+def transformers(count: int) -> list[torch.nn.Module]:
+    """Return transformer layers, of 12 parameters each."""
+    layer = functools.partial(torch.nn.TransformerEncoderLayer, WIDTH, 4, dropout=0.0, batch_first=True)
+    return [layer(norm_first=True) for _ in range(count)]
+
+
+MODELS = {
+    "small": lambda: linears(16, 300),
+    "GPT": lambda: transformers(12),
+    "mixed": lambda: [*linears(WIDTH, 200), *transformers(6), Linear(WIDTH, WIDE), Linear(WIDE, WIDTH)],
+}  # fmt: skip
+SHAPES = {"small": (1, 16), "GPT": (1, 64, WIDTH), "mixed": (1, 4, WIDTH)}
+
+
+def layers(model: str, dtype: str) -> torch.nn.Module:
+    """Return a model, the same on each rank."""
     torch.manual_seed(0)
-    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(MODULES))).to(DTYPES[dtype])
+    return torch.nn.Sequential(*MODELS[model]()).to(DTYPES[dtype])
 
 
 def methods(replaced: bool) -> None:
@@ -62,16 +79,16 @@ def methods(replaced: bool) -> None:
             table.apply(sys.modules[name], table.SPEEDUPS)
 
 
-def of_torch(dtype: str, wrap: Callable[[torch.nn.Module], torch.nn.Module]) -> Engine:
+def of_torch(name: str, dtype: str, wrap: Callable[[torch.nn.Module], torch.nn.Module]) -> Engine:
     """Return an iteration of torch's own."""
-    model = wrap(layers(dtype))
+    model = wrap(layers(name, dtype))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def step() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    return functools.partial(iteration, model, lambda loss: loss.backward(), step, dtype)
+    return functools.partial(iteration, model, lambda loss: loss.backward(), step, inputs(name, dtype))
 
 
 def sharded(model: torch.nn.Module) -> torch.nn.Module:
@@ -84,7 +101,12 @@ def sharded(model: torch.nn.Module) -> torch.nn.Module:
     return wrapped
 
 
-def of_deepspeed(dtype: str, stage: int, replaced: bool) -> Engine:
+def inputs(model: str, dtype: str) -> torch.Tensor:
+    """Return what the model takes."""
+    return torch.ones(SHAPES[model], dtype=DTYPES[dtype])
+
+
+def of_deepspeed(name: str, dtype: str, stage: int, replaced: bool) -> Engine:
     """Return an iteration of DeepSpeed."""
     import deepspeed
 
@@ -95,7 +117,7 @@ def of_deepspeed(dtype: str, stage: int, replaced: bool) -> Engine:
         "zero_optimization": {"stage": stage},
         "bf16": {"enabled": dtype == "bf16"},
     }
-    model, linear = layers(dtype), functional.linear
+    model, linear = layers(name, dtype), functional.linear
     engine = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
     functional.linear, of_engine = linear, functional.linear  # ZeRO 3 replaces it for all models
 
@@ -103,7 +125,7 @@ def of_deepspeed(dtype: str, stage: int, replaced: bool) -> Engine:
         methods(replaced)
         functional.linear = of_engine
         try:
-            return iteration(engine, engine.backward, engine.step, dtype, count)
+            return iteration(engine, engine.backward, engine.step, inputs(name, dtype), count)
         finally:
             functional.linear = linear
 
@@ -111,10 +133,9 @@ def of_deepspeed(dtype: str, stage: int, replaced: bool) -> Engine:
 
 
 def iteration(
-    model: Any, backward: Callable[[Any], Any], step: Callable[[], Any], dtype: str, count: bool = False
-) -> Step:
+    model: Any, backward: Callable[[Any], Any], step: Callable[[], Any], inputs: torch.Tensor, count: bool = False
+) -> Step:  # fmt: skip
     """Return the seconds of forward, backward and step, or the calls of each."""
-    inputs = torch.ones(1, WIDTH, dtype=DTYPES[dtype])
     measure, loss = calls if count else timing.seconds, []
     return (
         measure(lambda: loss.append(model(inputs).float().pow(2).mean())),
@@ -123,32 +144,33 @@ def iteration(
     )
 
 
-def engines(dtype: str) -> dict[str, Engine]:
+def engines(model: str, dtype: str) -> dict[str, Engine]:
     """Return an iteration of each kind."""
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    launch.alone(get_accelerator())
+    torch.distributed.init_process_group(get_accelerator().communication_backend_name())
+    wraps: dict[str, Callable[[torch.nn.Module], torch.nn.Module]]
     wraps = {"plain": torch.nn.Sequential, "DDP": torch.nn.parallel.DistributedDataParallel, "FSDP2": sharded}
-    found = {name: of_torch(dtype, wrap) for name, wrap in wraps.items()}
+    found = {name: of_torch(model, dtype, wrap) for name, wrap in wraps.items()}
     for stage in STAGES:
-        found[f"stock {stage}"] = of_deepspeed(dtype, stage, False)
-        found[f"ours {stage}"] = of_deepspeed(dtype, stage, True)
+        found[f"stock {stage}"] = of_deepspeed(model, dtype, stage, False)
+        found[f"ours {stage}"] = of_deepspeed(model, dtype, stage, True)
     return found
 
 
 def calls(call: Callable[[], object]) -> int:
     """Return the number of Python and C functions that are called from Python."""
-    events = collections.Counter[str]()
-    sys.setprofile(lambda frame, event, argument: events.update([event]))
+    events: list[str] = []
+    sys.setprofile(lambda frame, event, argument: events.append(event))
     try:
         call()
     finally:
         sys.setprofile(None)
-    return events["call"] + events["c_call"]
+    return events.count("call") + events.count("c_call")
 
 
-def measure(dtype: str, rounds: int) -> list[dict[str, Any]]:
+def measure(model: str, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """Return a row for each engine; the ratios are medians of those of single rounds."""
-    found = engines(dtype)
+    found, parameters = engines(model, dtype), len([*layers(model, dtype).parameters()])
     runs = timing.turns(found, rounds, warm_up=4)
     totals = {name: [sum(each) for each in parts] for name, parts in runs.items()}
 
@@ -162,13 +184,15 @@ def measure(dtype: str, rounds: int) -> list[dict[str, Any]]:
         instead = INSTEAD[int(stage)] if stage else "DDP"
         rows.append(
             {
-                "engine": f"{kind}, ZeRO {stage}" if stage else name,
+                "model": model,
+                "ranks": torch.distributed.get_world_size(),
                 "type": dtype,
+                "engine": f"{kind}, ZeRO {stage}" if stage else name,
                 **{f"{part} ms": value for part, value in zip(PARTS, medians, strict=True)},
                 "÷ stock": f"{ratio(name, f'stock {stage}'):.2f}" if stage else "",
                 "compared with": instead,
                 "÷ it": ratio(name, instead),
-                "calls ÷ parameter": sum(one(count=True)) / PARAMETERS,
+                "calls ÷ parameter": sum(one(count=True)) / parameters,
             }
         )
     return rows
@@ -177,18 +201,24 @@ def measure(dtype: str, rounds: int) -> list[dict[str, Any]]:
 def main() -> int:
     """Measure and write docs/results/engine-speed.{md,json}."""
     parser = results.parser(__doc__, rounds=15)
-    parser.add_argument("--child", choices=DTYPES, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measure(options.child, options.rounds)))
+        model, dtype = options.child
+        rows = measure(model, dtype, options.rounds)
+        if torch.distributed.get_rank() == 0:
+            options.out.write_text(json.dumps(rows))
         return 0
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.engine", "--rounds", str(options.rounds), "--child"]
+    options_of_launch = "launch --no_local_rank --module --num_accelerators"
+    command = [sys.executable, "-m", "accel_core.cli", *options_of_launch.split()]
     rows = []
-    for dtype in DTYPES:
-        done = run([*command, dtype], env=environment, stderr=None)
-        done.check_returncode()
-        rows += json.loads(done.stdout.splitlines()[-1])
+    for ranks, *what in itertools.product("12", MODELS, DTYPES):
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder, "rows.json")
+            words = [*command, ranks, "benchmarks.engine", f"--rounds={options.rounds}", f"--out={found}"]
+            run([*words, "--child", *what], env=environment, stderr=None).check_returncode()
+            rows += json.loads(found.read_text())
     results.write(
         "engine-speed", "Host time of ZeRO's engine", TEXT.format(options.rounds), rows, options.out
     )

@@ -171,7 +171,7 @@ def main() -> int:
 
 
 def write_parts(options: argparse.Namespace) -> None:
-    """Write docs/results/offload-parts.{md,json,svg}: Amdahl's table, before and after."""
+    """Write docs/results/offload-parts.{md,json}: Amdahl's table, before and after."""
     for stage in (2, 3):
         bars = child("parts", stage, "bf16", options.millions, options.rounds, threads=1)
         names = dict.fromkeys((*bars["stock"], *bars["ours"]))
@@ -193,7 +193,6 @@ def write_parts(options: argparse.Namespace) -> None:
         )
         name, title = f"offload-parts-{stage}", f"ZeRO-Offload: the parts of an iteration, ZeRO-{stage}"
         results.write(name, title, text, rows, options.out)
-        results.stacked(bars, title, options.out / f"{name}.svg")
 
 
 if __name__ == "__main__":

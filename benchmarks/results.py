@@ -87,19 +87,6 @@ def save(drawn: Any, file: Path) -> None:
     drawn.figure.savefig(file, metadata={"Date": None}, bbox_inches="tight")
 
 
-def stacked(bars: Mapping[str, Mapping[str, float]], title: str, file: Path) -> None:
-    """Draw milliseconds by part, one bar for each run."""
-    drawn, names = axes(title, xlabel="milliseconds"), list(bars)
-    left = [0.0] * len(names)
-    for part in dict.fromkeys(part for bar in bars.values() for part in bar):
-        widths = [bars[name].get(part, 0.0) for name in names]
-        drawn.barh(
-            names, widths, left=left, label=f"{part}: {' → '.join(f'{width:,.1f}' for width in widths)}"
-        )
-        left = [begin + width for begin, width in zip(left, widths, strict=True)]
-    save(drawn, file)
-
-
 def cell(value: Any) -> str:
     """A value as the pages show it."""
     if not isinstance(value, float):
