@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,17 @@ def test_a_program_shows_the_fault_in_stock_deepspeed(program: str, shell: Any, 
     # DeepSpeed logs to the same stream.
     printed = [line for line in done.stdout.splitlines() if line in SHOWN[program].splitlines()]
     assert printed == SHOWN[program].splitlines(), done.stdout
+
+
+@pytest.mark.upstream
+def test_patches_apply(tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("deepspeed")
+    if spec is None or importlib.metadata.version("deepspeed") != RELEASE:
+        pytest.skip(f"patches are for deepspeed {RELEASE}")
+    for patch in (DOCS / "issues").glob("*.patch"):
+        folder = Path(str(spec.origin)).parents[1]
+        subprocess.run(
+            ["git", "apply", "--check", f"--directory={folder.relative_to('/')}", str(patch)],
+            cwd="/",
+            check=True,
+        )

@@ -47,8 +47,8 @@ def any_invalid(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
     return torch.stack(flags).all().logical_not() if flags else None
 
 
-def chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yield lists of small tensors of one type and device, and large ones by themselves."""
+def chunks(tensors: Iterable[torch.Tensor], most: int = CHUNK) -> Iterator[list[torch.Tensor]]:
+    """Yield lists of small tensors of one type and device with `most` elements, and large ones by themselves."""
     chunk: list[torch.Tensor] = []
     size, kind = 0, cast(Any, None)
     for each in tensors:
@@ -56,7 +56,7 @@ def chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         if count > SMALL or each.layout is not torch.strided:
             yield [each]
         elif count:
-            if chunk and ((each.dtype, each.device) != kind or size + count > CHUNK):
+            if chunk and ((each.dtype, each.device) != kind or size + count > most):
                 yield chunk
                 chunk, size = [], 0
             if not chunk:

@@ -105,7 +105,8 @@ def gather(stock: Stock, self: Any, param_list: Any, hierarchy: Any = 0, quantiz
     if others := [each for each in param_list if id(each) not in found]:
         stock(self, others, hierarchy, quantize)
     device, rest = get_accelerator().device_name(), iter(small)
-    for parts in many_tensors.chunks([each.ds_tensor.to(device).view(-1) for each in small]):
+    partitions = [each.ds_tensor.to(device).view(-1) for each in small]
+    for parts in many_tensors.chunks(partitions, many_tensors.CHUNK // ranks):
         joined = many_tensors.flat(parts)
         gathered = joined.new_empty(ranks * joined.numel())
         dist.all_gather_into_tensor(gathered, joined, group=group)
