@@ -94,6 +94,13 @@ def test_training_has_stock_bits_in_all_cases(trained: Any, tmp_path: Path, stag
     trained([{"stage": stage, **case} for case in cases], ranks)
 
 
+def test_iteration_makes_fewer_calls(children: Any, tmp_path: Path) -> None:
+    (found,) = children.ranks(f"import engine_bits; engine_bits.calls({str(tmp_path / 'store')!r})", 1)
+    shares = {stage: ours / stock for stage, (stock, ours) in found.items()}
+    limits = {"0": 0.8, "1": 0.45, "2": 0.45, "3": 0.5}
+    assert all(share <= limits[stage] for stage, share in shares.items()), shares
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_norms_of_list_have_stock_bits(dtype: torch.dtype) -> None:
     torch.manual_seed(0)

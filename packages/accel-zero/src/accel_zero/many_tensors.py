@@ -47,8 +47,9 @@ def any_invalid(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
     return torch.stack(flags).all().logical_not() if flags else None
 
 
-def chunks(tensors: Iterable[torch.Tensor], most: int = CHUNK) -> Iterator[list[torch.Tensor]]:
+def chunks(tensors: Iterable[torch.Tensor], most: int | None = None) -> Iterator[list[torch.Tensor]]:
     """Yield lists of small tensors of one type and device with `most` elements, and large ones by themselves."""
+    most = CHUNK if most is None else most
     chunk: list[torch.Tensor] = []
     size, kind = 0, cast(Any, None)
     for each in tensors:

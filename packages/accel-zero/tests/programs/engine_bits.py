@@ -5,7 +5,9 @@
 import contextlib
 import hashlib
 import importlib
+import itertools
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -21,11 +23,11 @@ STEPS = 5
 class Model(torch.nn.Module):
     """Shared, frozen and sometimes unused parameters, vectors, and layers that are computed again."""
 
-    def __init__(self, recompute: str = "") -> None:
+    def __init__(self, recompute: str = "", layers: int = 6) -> None:
         super().__init__()
         self.recompute = recompute
         self.embedding = torch.nn.Embedding(50, 24)
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(24, 24) for _ in range(6))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(24, 24) for _ in range(layers))
         self.norm = torch.nn.LayerNorm(24)
         self.sometimes = torch.nn.Linear(24, 24)
         self.frozen = torch.nn.Linear(24, 24).requires_grad_(False)
@@ -80,7 +82,7 @@ def engine_of(case: dict[str, Any]) -> Any:
     if case.get("init"):
         context = deepspeed.zero.Init(config_dict_or_path=config)
     with context:
-        model = Model(case.get("recompute", ""))
+        model = Model(case.get("recompute", ""), case.get("layers", 6))
     parameters: Any = list(model.parameters())
     if case.get("groups"):
         parameters = [
@@ -182,3 +184,21 @@ def main(store: str, cases: list[dict[str, Any]]) -> None:
     """Print for each case what `compare` or, with a folder to `resume` from, `resumed` returns."""
     offload.init(store)
     offload.report([resumed(each, each["resume"]) if "resume" in each else compare(each) for each in cases])
+
+
+def calls(store: str) -> None:
+    """Print by stage the calls from Python in an iteration, with stock methods and with the replaced ones."""
+    offload.init(store)
+    found: dict[int, list[int]] = {stage: [] for stage in (0, 1, 2, 3)}
+    for (stage, counts), on in itertools.product(found.items(), (False, True)):
+        switch(on)
+        engine = engine_of({"dtype": "bf16", "stage": stage, "layers": 100})
+        run(engine, {}, range(3))
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, argument, kept=events: kept.append(event))  # type: ignore[misc]
+        engine.backward(engine(torch.zeros(2, 9, dtype=torch.long), True))
+        engine.step()
+        sys.setprofile(None)
+        counts.append(events.count("call") + events.count("c_call"))
+        engine.destroy()
+    offload.report(found)
