@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up of `accel launch` beside torchrun and deepspeed, and throughput of the main job, bound and unbound.
+"""Start-up of `accel launch` compared with torchrun and deepspeed, and throughput of the main job, bound and unbound.
 
     python -m benchmarks.launch
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeRO-Offload's host path: stock DeepSpeed against the replaced methods, on our kernels in both cases.
 
-Each case is a process of its own, with linear layers of 4096 x 4096 on the CPU accelerator. The methods are replaced
+Each case is its own process, with linear layers of 4096 x 4096 on the CPU accelerator. The methods are replaced
 and put back in turn, one iteration each. Peak memory is that of two more processes, one each way.
 """
 
@@ -121,7 +121,7 @@ def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[
 
 
 def child(*arguments: Any, threads: int) -> Any:
-    """Run this module in a process of its own; returns what it prints last, as JSON."""
+    """Run this module in its own process; returns what it prints last, as JSON."""
     environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "benchmarks.offload", "--child", json.dumps(arguments)]
     done = run(command, env=os.environ | environment, stderr=None)

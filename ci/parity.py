@@ -8,7 +8,7 @@ python -m ci.parity --accel npu           on one device
 python -m ci.parity --record              on all; keep what was found and write docs/results/parity.md
 
 Why: a method that a new DeepSpeed adds, or answers differently, has to be seen on the day it is released. Differences
-that are meant stand in ci/parity.toml, with reasons.
+that are meant are in ci/parity.toml, with reasons.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def export(checkout: Path, commit: str, work: Path) -> Path:
 
 
 def problems(folder: Path) -> Iterator[Problem]:
-    """Yield the checks that fail twice: a busy machine is no news."""
+    """Yield the checks that fail twice: a busy machine makes some fail once."""
     for name, device, expected, words in CHECKS:
         command = [word.replace("{folder}", str(folder)) for word in words]
         for _ in range(2):

@@ -88,7 +88,7 @@ class Rehearsal:
         results["check, publish"] = "passed"
 
     def trial(self, package: Package, results: dict[str, str]) -> None:
-        """Install beside DeepSpeed, upgrade, roll back."""
+        """Install with DeepSpeed, upgrade, roll back."""
         name, first = package.name, package.version
         second = Version(f"{first.major}.{first.minor}.{first.micro + 1}")
         here = self.work / "environments" / name / "bin/python"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Does an installed package work beside stock DeepSpeed?
+"""Does an installed package work with stock DeepSpeed?
 
     python -m ci.smoke accel-cpu [--require-device]
 
@@ -73,7 +73,7 @@ def check(package: str, require_device: bool) -> Iterator[Problem]:
 
 
 def _python(*arguments: str, **variables: str) -> str:
-    """Run this Python in a folder of its own, without the variables that steer selection or imports."""
+    """Run this Python in its own folder, without the variables that steer selection or imports."""
     with tempfile.TemporaryDirectory(prefix="accel-smoke-") as folder:
         # A hung import must not hold a pipeline for hours.
         given: dict[str, Any] = {"cwd": folder, "env": environment(**variables), "timeout": 900}
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--require-device", action="store_true", help="fail where the device's runtime is missing"
     )
     options = parser.parse_args(arguments)
-    return report(check(options.package, options.require_device), f"{options.package} works beside DeepSpeed")
+    return report(check(options.package, options.require_device), f"{options.package} works with DeepSpeed")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ int32_t Group::compare_requests() {
     if (same(mine, segment_.progress(peer).requests[requests_ & 1u])) continue;
     int32_t entered = -1;
     const int32_t status = end_group(segment_, ACCEL_SHM_MISMATCH, peer, &entered);
-    // Each rank names a peer that differs from itself, whoever was first to enter it.
+    // Each rank names a peer that differs from itself, in whatever order they enter it.
     blamed_ = status == ACCEL_SHM_MISMATCH ? peer : entered;
     return status;
   }

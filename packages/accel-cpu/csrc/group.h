@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's view of its group, and the collectives.
 //
-// The ranks go through the same phases: each writes into a slot of its own, arrives, waits for the others, and reads
+// The ranks go through the same phases: each writes into its own slot, arrives, waits for the others, and reads
 // their slots. A rank has two slots and alternates between them. It may write into one again because since it was
 // last read, every rank has arrived at a later phase, which it does only after it has finished reading.
 #pragma once

@@ -46,7 +46,7 @@ void* release_interpreter();
 void take_interpreter(void* thread);
 bool gives_up();
 
-// Increases a rank's phase and wakes whoever waits for it.
+// Increases a rank's phase and wakes the ranks that wait for it.
 void arrive(Progress& progress, uint32_t phase);
 
 // Waits until `rank` has arrived at `phase`. Returns a status; `blamed` is whom it is about. A status that is not OK is

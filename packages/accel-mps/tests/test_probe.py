@@ -37,7 +37,7 @@ def torch_is(monkeypatch: pytest.MonkeyPatch) -> object:
 def test_without_metal_there_is_no_hardware(machine: Path) -> None:
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (False, False)
-    assert "no macOS" in evidence.reason
+    assert "not macOS" in evidence.reason
 
 
 def test_a_mac_may_have_a_gpu(mac: Path) -> None:

@@ -14,7 +14,7 @@
 namespace extension = sycl::ext::oneapi::experimental;
 using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
 
-// What g++'s headers ask of newer C and C++ libraries than torch's wheels need: here are definitions of its own.
+// What g++'s headers ask of newer C and C++ libraries than torch's wheels need: here are its own definitions.
 // shim.map hides both.
 extern "C" {
 char __libc_single_threaded = 0; // glibc 2.32; 0: counts of references are atomic
@@ -44,7 +44,7 @@ Result guarded(Call&& call, Result failed) noexcept {
   return failed;
 }
 
-// A value that is no pointer is handed over as its bytes: a number, or a struct without pointers.
+// A value that is not a pointer is handed over as its bytes: a number, or a struct without pointers.
 void set_argument(sycl::handler& handler, int place, const void* value, uint32_t size) {
   if (size) {
     handler.set_arg(place, extension::raw_kernel_arg(value, size));

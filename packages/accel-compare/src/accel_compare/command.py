@@ -177,7 +177,7 @@ for n, (cpu, other) in enumerate(zip(run("cpu"), run(device))):
 
 
 def _isolated(difference: Difference, inputs: Path) -> Path:
-    """Write the program beside the file of inputs; returns its path."""
+    """Write the program next to the file of inputs; return its path."""
     namespace = difference.key.name.partition(".")[0]
     path = inputs.with_name("isolate.py")
     path.write_text(
@@ -191,12 +191,12 @@ def _isolated(difference: Difference, inputs: Path) -> Path:
 
 
 def _isolate(first: Difference, command: list[str], options: RecorderOptions) -> None:
-    """Run the program once more to keep the inputs of the operation, and write the program that shows it."""
+    """Run the program again to keep the inputs of the operation, and write the program that shows it."""
     into = Path(options.folder, "isolated")
     _run(command, replace(options, folder=str(into), capture=first.key))
     inputs = into / f"rank{first.rank}.pt"
     if not inputs.exists():
-        sys.stdout.write("it is no single operation: there is nothing to isolate\n")
+        sys.stdout.write("it is not a single operation: there is nothing to isolate\n")
         return
     program = _isolated(first, inputs)
     sys.stdout.write(f"the operation alone: cd {program.parent} && python {program.name}\n")

@@ -38,7 +38,7 @@ _EPSILON = {
 }  # fmt: skip
 _FLOAT8 = 2.0**-2
 _INFINITE = math.inf
-#: A gradient is judged beside others; one that much smaller is rounding.
+#: A gradient is compared with others; one that is smaller by this factor is rounding.
 _NEGLIGIBLE = 1e-3
 
 
@@ -292,7 +292,7 @@ class _Walk:
 def _entered(reference: OpCall, found: OpCall, floor: float, gradients: bool) -> list[float]:
     """Return the errors of what an event reads.
 
-    floor: norm beside which they are judged. gradients: whether it moves gradients; those below the floor are rounding.
+    floor: norm to which they are compared. gradients: whether it moves gradients; those below the floor are rounding.
     """
     return [
         0.0
@@ -305,7 +305,7 @@ def _entered(reference: OpCall, found: OpCall, floor: float, gradients: bool) ->
 def _moves(key: Key) -> bool:
     """Return whether an operation moves data, as an optimizer that collects gradients of all parameters in one tensor.
 
-    What it reads may be part of a larger tensor, beside which it is rounding, or memory that nothing has written.
+    What it reads may be part of a larger tensor, next to which it is rounding, or memory that nothing has written.
     """
     return key.name.startswith(("aten.cat.", "aten.copy_."))
 
@@ -333,7 +333,7 @@ def _amplified(reference: OpCall, found: OpCall) -> float:
     """Return the relative error that an optimizer makes of the rounding of its gradient.
 
     One that divides a gradient by its size, element by element, steps as far for the elements that are near zero, whose
-    rounding is large beside them. Of gradients with the relative error e, normally distributed, the steps differ by
+    rounding is large for them. Of gradients with the relative error e, normally distributed, the steps differ by
     about sqrt(3 e); up to sqrt(8 e) is allowed, because e is an estimate. Where an element's true gradient is zero,
     they differ by up to twice the step. The samples show how many such elements there are; 32 of them can miss some.
     """
@@ -407,9 +407,9 @@ def _scale(result: Digest, event: OpCall) -> float:
 
 
 def _summed(result: Digest, event: OpCall) -> tuple[float, int]:
-    """Return the norm beside which a sum that cancels is rounding, and its number of terms; 0 and 1 if it is no sum.
+    """Return the norm next to which a sum that cancels is rounding, and its number of terms; 0 and 1 for others.
 
-    A gradient of a bias sums gradients whose true sum may be zero, in an operation of its own or in that of its layer.
+    A gradient of a bias sums gradients whose true sum may be zero, in its own operation or in that of its layer.
     """
     name = event.key.name.split(".")[1:2]
     of_bias = event.key.phase == BACKWARD and len(result.shape) == 1

@@ -22,7 +22,7 @@ FORWARD, BACKWARD, STEP, COLLECTIVE = "forward", "backward", "step", "collective
 PHASES = (FORWARD, BACKWARD, STEP, COLLECTIVE)
 GRADIENT_OF_RESULT, GRADIENT_OF_PARAMETER = "gradient of result", "gradient of parameter"
 PARAMETER = "parameter"
-#: Begins the name of what an optimizer steps that is no parameter of a module: of a group, several as one tensor.
+#: Begins the name of what an optimizer steps that is not a parameter of a module: of a group, several as one tensor.
 FLATTENED = "group "
 _LONGEST_LINE = 1_000_000
 _FIELDS = [one.name for one in fields(Digest)]
@@ -121,7 +121,7 @@ class Writer:
 
     @property
     def full(self) -> bool:
-        """Whether nothing is written any more: the limit is reached, or the disk is full."""
+        """True if nothing is written any more: the limit is reached, or the disk is full."""
         return self._left <= 0
 
     def flush(self) -> None:

@@ -157,17 +157,17 @@ class Recorder:
 
     @property
     def active(self) -> bool:
-        """Whether this process is recorded at all, and not the recorder's own work."""
+        """True if this process is recorded at all, and not the recorder's own work."""
         return self._active and not self._busy
 
     @property
     def recording(self) -> bool:
-        """Whether an event of the present step is wanted, by code that is not the recorder's own."""
+        """True if an event of the present step is wanted, by code that is not the recorder's own."""
         return self.active and self._options.first <= self._step <= self._options.last and self._is_open()
 
     @property
     def watches_operations(self) -> bool:
-        """Whether operations are recorded here."""
+        """True if operations are recorded here."""
         return self._begun and not self._stepping and self.recording
 
     @property

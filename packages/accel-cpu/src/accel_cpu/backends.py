@@ -53,7 +53,7 @@ def register_shm() -> None:
     """
     import torch.distributed as dist
 
-    torch_threads.finish_at_exit()  # gloo's, which is beside it
+    torch_threads.finish_at_exit()  # gloo's, which it uses, too
     if dist.is_available() and SHM not in dist.Backend.backend_list:
         dist.Backend.register_backend(SHM, _shm, devices=["cpu"])
 

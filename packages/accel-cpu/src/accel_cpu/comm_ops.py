@@ -78,7 +78,7 @@ class ShareMemCommBuilder(OpBuilder):
 class CclComm:
     """Upstream's functions. Groups are lists of ranks; every call is done when it returns.
 
-    Upstream makes communicators of its own, beside those of the backend `ccl`, for which the ranks exchange
+    Upstream makes its own communicators, in addition to those of the backend `ccl`, for which the ranks exchange
     addresses. Here both are the same, and the addresses mean nothing.
     """
 

@@ -64,7 +64,7 @@ class Exchange:
         try:
             whole = data.decode()
         except UnicodeDecodeError as error:
-            raise _tampered(f"{topic} of rank {peer} that is no text") from error
+            raise _tampered(f"{topic} of rank {peer} that is not a text") from error
         code, text = whole[:length], whole[length:]
         if not hmac.compare_digest(code.encode(), self._code(topic, peer, text).encode()):
             raise _tampered(f"{topic} of rank {peer} that was not made with this job's secret")

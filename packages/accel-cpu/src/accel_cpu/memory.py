@@ -143,7 +143,7 @@ def _bounds(root: Path) -> Iterator[Limit]:
     for controller, folder in control_groups(root, _VERSIONS):
         files = _VERSIONS[controller]
         limit, usage = text_of(folder / files.limit).strip(), text_of(folder / files.usage).strip()
-        # "max" (version 2) is no number; version 1 writes one beyond any machine.
+        # "max" (version 2) is not a number; version 1 writes one beyond any machine.
         if limit.isdecimal() and usage.isdecimal():
             reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
             used = max(int(usage) - reclaimable, 0)

@@ -3,7 +3,7 @@
 """Send and receive by gloo, which fills a part of a larger tensor, and aborts the process for a smaller one.
 
 The tag that gloo gets is computed from dtype and size, so that it moves nothing between tensors that differ. A header
-with both goes ahead under a tag of its own. A receiver that finds another header than its own puts both into torch's
+with both goes ahead under its own tag. A receiver that finds another header than its own puts both into torch's
 store and closes its connections, which ends the sender's wait.
 """
 
@@ -37,7 +37,7 @@ _AT_ONCE = timedelta(milliseconds=1)
 class PointToPoint:
     """The sends and receives of one rank of a group.
 
-    among: torch store with a prefix of its own.
+    among: torch store with its own prefix.
     end:   ends the collectives of the group; called if a send and its receive differ.
     """
 

@@ -210,7 +210,7 @@ class HostProcessGroup(dist.ProcessGroup):
         return self._run(lambda: call_gloo(self._gloo, name, *arguments).wait(), list(tensors), opts)
 
     def _exchanges(self, sends: list[int] | None, receives: list[int] | None) -> bool:
-        """Whether the library can send and receive parts of these sizes; None: what it cannot."""
+        """True if the library can send and receive parts of these sizes; None: what it cannot."""
         raise NotImplementedError
 
     def _takes(self, *tensors: Tensor) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a CUDA or ROCm device cannot do: used by core, the conformance suite and docs."""
+"""Traits: what a CUDA or ROCm device cannot do."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine:
     op, reason = load()
     assert reason.startswith("plain torch: ")
     assert reported in reason
-    assert "no NVRTC beside torch" in reason
+    assert "no NVRTC next to torch" in reason
     values = torch.randn(2, 8)
     same(op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
 

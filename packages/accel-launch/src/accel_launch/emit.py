@@ -69,7 +69,7 @@ _SCRIPT = """\
 {directives}
 set -euo pipefail
 
-# The plan of `accel launch --emit sbatch`. It lies beside this job's output, which all nodes see.
+# The plan of `accel launch --emit sbatch`. It lies next to this job's output, which all nodes see.
 plan="$SLURM_SUBMIT_DIR/{name}-$SLURM_JOB_ID.plan.json"
 (umask 077 && cat > "$plan") <<'ACCEL_PLAN'
 {plan}

@@ -185,7 +185,7 @@ class Slurm:
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of srun."""
-        # Slurm has an order of its own for the names of an allocation. With the distribution `arbitrary`, task i
+        # Slurm has its own order for the names of an allocation. With the distribution `arbitrary`, task i
         # runs on line i of this file.
         hosts = _hosts_file([host.name for host, _ in job.plan.ranks()])
         command = [
@@ -236,7 +236,7 @@ class Hydra:
     def program(self) -> str:
         """Return the path of its mpirun."""
         others = []
-        # pip installs Intel MPI beside Python, whose virtual environment need not be activated.
+        # pip installs Intel MPI next to Python, whose virtual environment need not be activated.
         places = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
         for folder in places.split(os.pathsep):
             for path in filter(None, (shutil.which(name, path=folder) for name in self.programs)):

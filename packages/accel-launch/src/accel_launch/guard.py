@@ -195,7 +195,7 @@ class RankProcess:
                 last = last[-1:]
             for line in last:
                 self._write(Message.of_line(self.assignment.rank, line))
-        # Python may take long to end after an exception, and other ranks fail meanwhile because of it.
+        # Python may take long to end after an exception, and other ranks fail in that time because of it.
         failed_at = self._traceback if code == 1 and self._traceback else ended
         self._say("end", code=code, age=time.monotonic() - failed_at, stopped=stopped)
 

@@ -48,7 +48,7 @@ class LiveView(View):
     def line(self, target: int, line: bytes) -> None:
         """Show a line above the status lines. A terminal shows both outputs in one place."""
         text = line.decode("utf-8", "replace").rstrip("\r\n")
-        # What a program writes is no markup; colours of its own stay.
+        # A program's output is not markup; its own colours stay.
         self._console.print(Text.from_ansi(text.rpartition("\r")[2]), soft_wrap=True)
 
     def message(self, message: Message) -> None:

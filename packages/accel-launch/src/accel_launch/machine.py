@@ -84,7 +84,7 @@ def _home(root: Path, number: int, nodes: list[int], with_cpus: list[int]) -> in
 
 
 def _faster(root: Path, number: int, home: int) -> bool | None:
-    """Whether a node's memory is faster than that of `home`; None if the kernel does not say."""
+    """True if a node's memory is faster than that of `home`; None if the kernel does not say."""
     bandwidths = [
         _number(root / _NODES / f"node{node}/access0/initiators/read_bandwidth") for node in (number, home)
     ]

@@ -87,7 +87,7 @@ class Options:
         _PROGRAM, None, "script that activates the virtual environment on other hosts", metavar="FILE"
     )
 
-    bind_cores_to_rank: bool = _switch(_BINDING, "each rank runs on cores of its own")
+    bind_cores_to_rank: bool = _switch(_BINDING, "each rank runs on its own cores")
     bind_core_list: str | None = _option(
         _BINDING, None, "divide only these CPUs among the ranks: 0-51,56-107", metavar="CPUS"
     )
@@ -136,12 +136,12 @@ class Options:
 
     @property
     def binds(self) -> bool:
-        """Whether ranks are bound: asked for as such, or by an option that has no other meaning."""
+        """True if ranks are bound: asked for as such, or by an option that has no other meaning."""
         return self.bind_cores_to_rank or self.bind_core_list is not None or self.reserve_cores > 0
 
     @property
     def shows_notes(self) -> bool:
-        """Whether to write notes on standard error."""
+        """True if to write notes on standard error."""
         return not self.quiet and LOG_LEVELS.index(self.log_level) <= LOG_LEVELS.index("warning")
 
 

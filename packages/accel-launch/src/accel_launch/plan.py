@@ -31,17 +31,17 @@ _URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
 def is_host_name(text: str) -> bool:
-    """Whether the text is the name or address of a host, with or without a user."""
+    """True if the text is the name or address of a host, with or without a user."""
     return len(text) <= 320 and _HOST.fullmatch(text) is not None
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is the name or address of a host; an IPv6 address may be without brackets."""
+    """True if the text is the name or address of a host; an IPv6 address may be without brackets."""
     return "@" not in text and (is_host_name(text) or is_host_name(f"[{text}]"))
 
 
 def is_variable_name(text: str) -> bool:
-    """Whether every shell takes the text as the name of an environment variable."""
+    """True if every shell takes the text as the name of an environment variable."""
     return text.isascii() and text.isidentifier()
 
 
@@ -59,7 +59,7 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def is_loopback(host: str) -> bool:
-    """Whether each machine takes the host for itself."""
+    """True if each machine takes the host for itself."""
     found = ip_address(host)
     return found is not None and found.is_loopback
 
@@ -85,7 +85,7 @@ class Rank:
     """One process of the job.
 
     slot: number on the host, as in `--include host:slot`. device: what the accelerator's visible-devices variable
-    calls the rank's device; empty if ranks of this accelerator are no devices. cpus: hardware threads to run on,
+    calls the rank's device; empty if ranks of this accelerator are not devices. cpus: hardware threads to run on,
     SMT siblings together; empty: not bound. cores: physical cores among them. numa_nodes: nodes of these cores.
     environment: variables for this rank alone; `Plan.variables` has all.
     """

@@ -6,7 +6,7 @@ The supervisor writes the assignments to the guard's standard input. The guard's
 rank's lines on standard error, the one channel that mpirun, srun and pdsh all bring back from every host.
 
 A process that called `adopt_orphans` (Linux) becomes the parent of every descendant whose own parent ends, also of one
-that has started a session of its own. So its descendants are all that it and its children started.
+that has started its own session. So its descendants are all that it and its children started.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def write_all(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # The other end may have been made non-blocking by whoever shares it.
+        except BlockingIOError:  # The other end may have been made non-blocking by a process that shares it.
             select.select([], [descriptor], [])
 
 

@@ -24,7 +24,7 @@ from accel_launch.options import Options
 from accel_launch.plan import address, is_loopback, is_variable_name
 from accel_launch.protocol import call_main
 
-#: Prefixes, beside those of the accelerator.
+#: Prefixes, in addition to those of the accelerator.
 PREFIXES = ("MLFLOW", "PYTHON", "MV2", "UCX", "ACCEL_", "DS_ACCELERATOR")
 #: Names the file with further variables, `NAME=value` in each line; looked for in the home and the working folder.
 FILE_VARIABLE, FILE = "DS_ENV_FILE", ".deepspeed_env"
@@ -109,7 +109,7 @@ _SHELL = "exec sh -c 'exec $(command -v bash || echo sh) -s'"
 
 
 def is_this_host(name: str) -> bool:
-    """Whether a host of a hostfile is this machine, by its name or a loopback address."""
+    """True if a host of a hostfile is this machine, by its name or a loopback address."""
     own = socket.gethostname().casefold()
     return is_loopback(name) or address(name).casefold() in (own, own.partition(".")[0])
 

@@ -97,7 +97,7 @@ class Ends:
                 self.failures[rank] = now
 
     def settled(self, now: float) -> bool:
-        """Whether a rank has failed and it is clear which one was the first."""
+        """True if a rank has failed and it is clear which one was the first."""
         first = min(self.failures.values(), default=now)
         slower = (
             rank not in self.ended and first - _SLOW_END < at < first for rank, at in self.tracebacks.items()

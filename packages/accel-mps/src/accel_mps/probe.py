@@ -22,7 +22,7 @@ def evidence() -> Evidence:
     if not in_range(version, TORCH):
         return Evidence(False, None, f"torch {version} is installed, {TORCH} is needed")
     if sys.platform != "darwin" and not device_files([METAL]):
-        return Evidence(False, False, f"/{METAL} is not there: this is no macOS")
+        return Evidence(False, False, f"/{METAL} is not there: this is not macOS")
     return Evidence(True, None, f"torch {version} on macOS; only torch knows whether there is a GPU")
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an Apple GPU cannot do, or this package does not implement: used by core, the conformance suite and docs."""
+"""Traits: what an Apple GPU cannot do, or this package does not implement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEFORE_MACOS_14: dict[str, Trait] = {
 }
 _BEFORE_TORCH_2_13: dict[str, Trait] = {
     Feature.MEMORY_PEAKS: Trait.unsupported(
-        "torch before 2.13 keeps no peaks for mps; the highest figure that was asked for stands in"
+        "torch before 2.13 keeps no peaks for mps; the highest value that was read is returned"
     )
 }
 

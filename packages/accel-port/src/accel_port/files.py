@@ -114,10 +114,10 @@ def refuse_dirty(paths: Iterable[Path]) -> None:
 def write_all(changes: Mapping[Path, tuple[bytes, bytes]], root: Path) -> None:
     """Write every file or none. `changes` has the bytes before and after.
 
-    Each file is written beside itself and then renamed; what was renamed goes back if a later one fails.
+    Each file is written to a temporary neighbour and then renamed; renamed files are restored if a later one fails.
 
     Raises:
-        PortError: a file has changed meanwhile, is a link, is outside of the root, or cannot be written.
+        PortError: a file has changed since it was read, is a link, is outside of the root, or cannot be written.
     """
     prepared: list[tuple[Path, Path]] = []
     done: list[Path] = []

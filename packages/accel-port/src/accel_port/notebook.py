@@ -25,11 +25,11 @@ class _Place(NamedTuple):
     start: int
     end: int
     closing: int  # the end of its string
-    between: str  # what stands before its string in a list of lines; empty if it is no line of a list
+    between: str  # what stands before its string in a list of lines; empty if it is not a line of a list
 
 
 class Notebook:
-    """A notebook's text. Raises `ValueError` if it is no notebook."""
+    """A notebook's text. Raises `ValueError` if it is not a notebook."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -38,9 +38,9 @@ class Notebook:
         if cells is None and isinstance(value, dict) and isinstance(value.get("worksheets"), list):
             raise ValueError("it is a notebook of version 3: open it in Jupyter and save it")
         if not isinstance(cells, list):
-            raise ValueError("it is no notebook: it has no cells")
+            raise ValueError("it is not a notebook: it has no cells")
         self._places: list[_Place] = []
-        self.skipped: list[int] = []  # cells that are no Python, from 1
+        self.skipped: list[int] = []  # cells that are not Python, from 1
         parts: list[str] = []
         for number, cell in enumerate(cells, 1):
             kind = cell.get("cell_type") if isinstance(cell, dict) else None
@@ -50,7 +50,7 @@ class Notebook:
             strings = source if isinstance(source, list) else [source]
             code = ""
             if not all(isinstance(string, _String) for string in strings):
-                raise ValueError(f"the source of cell {number} is no text")
+                raise ValueError(f"the source of cell {number} is not a text")
             place = _Place(0, 0, 0, "")
             for line, string in enumerate(strings):
                 between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""

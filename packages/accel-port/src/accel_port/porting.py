@@ -32,7 +32,7 @@ class Ported:
 
 
 def port(text: str, target: str = "deepspeed", facts: ProjectFacts | None = None, folder: str = "") -> Ported:
-    """Port a module. Raises `SyntaxError`, `ValueError` for a text that is no Python, and `Unstable`."""
+    """Port a module. Raises `SyntaxError`, `ValueError` for a text that is not Python, and `Unstable`."""
     facts = facts or ProjectFacts(ProjectFacts.of(text))
     ported = _once(text, target, facts, folder)
     if ported.text != text:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Port many files: read, find out what they define together, port each in a process of its own."""
+"""Port many files: read, find out what they define together, port each in its own process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FileResult:
 
     @property
     def changed(self) -> bool:
-        """Whether the port changes the file."""
+        """True if the port changes the file."""
         return self.before != self.after
 
     def diff(self) -> str:

@@ -133,7 +133,7 @@ def _cell(text: str) -> str:
 
 
 def as_sarif(results: list[FileResult]) -> str:
-    """Return the report as SARIF 2.1.0, which code hosts show beside the lines."""
+    """Return the report as SARIF 2.1.0, which code hosts show next to the lines."""
     levels = {Level.REWRITTEN: "note", Level.REVIEW: "warning", Level.REPORTED: "warning"}
     rules = [
         {"id": rule.name, "shortDescription": {"text": rule.summary}, "helpUri": link(rule.name)}

@@ -124,7 +124,7 @@ class _Job:
         return [rank for rank in (tape.experts if tape else ()) if rank not in done][:_EXPERTS]
 
     def rehearse(self, rank: int, role: str) -> None:
-        """Rehearse one rank in a process of its own, and keep its record."""
+        """Rehearse one rank in its own process, and keep its record."""
         self._say(f"rank {rank} of {self.request.ranks} ({role})")
         result, log = self.folder / f"rank{rank}", self.folder / f"log{rank}"
         status = self._run(rank, log)

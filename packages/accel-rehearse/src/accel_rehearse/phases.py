@@ -79,7 +79,7 @@ class Phases:
             self._enter(outer if outer == STEP or phase in (INIT, CHECKPOINT) else OTHER)
 
     def _between(self) -> bool:
-        """Return whether what is called now is a phase of its own, also in the closure of an optimizer's step."""
+        """Return whether what is called now is its own phase, also in the closure of an optimizer's step."""
         return self._now in (INIT, OTHER) or (self._optimizing and self._now == STEP)
 
     def raised(self, error: BaseException) -> None:
@@ -174,7 +174,7 @@ class Phases:
         return self._numbers[path]
 
     def _step(self, stock: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an optimizer's `step` that is a phase, and counts if it is no part of an engine's."""
+        """Return an optimizer's `step` that is a phase, and counts if it is not part of an engine's."""
 
         @functools.wraps(stock)
         def step(optimizer: Any, /, *arguments: Any, **options: Any) -> Any:

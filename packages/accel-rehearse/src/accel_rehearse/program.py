@@ -48,7 +48,7 @@ def internal() -> list[str]:
 
 @cache
 def libraries() -> list[str]:
-    """Return where code that is not the program's own is, beside what is installed with pip (`_INSTALLED`)."""
+    """Return where code that is not the program's own is, in addition to what is installed with pip (`_INSTALLED`)."""
     own = (importlib.util.find_spec(f"accel_{name}") for name in ("ops", "cpu", settings.DEVICE.get()))
     folders = [
         sysconfig.get_paths()["stdlib"],

@@ -141,7 +141,7 @@ _NOT_STORED = [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch
 
 
 def _register_type(simulation: Simulation) -> None:
-    """Add what torch expects beside the device module: methods like `Tensor.npu()`, storages, hooks."""
+    """Add what torch expects in addition to the device module: methods like `Tensor.npu()`, storages, hooks."""
     if simulation.vendor.claims:
         backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=_NOT_STORED)
         # torch asks every module of PrivateUse1 for this one, also where no public source shows it.

@@ -32,7 +32,7 @@ _HABANA = "habana_frameworks/torch/__init__.py of gaudi-pytorch-bridge 1.19.0"
 BEHAVIOURS = (
     Behaviour(
         "npu.no-cann", "torch_npu is installed and CANN is not: its import fails.",
-        "torch_npu", ImportError, _CANN, "torch_npu 2.13.0 beside torch 2.13.0"),
+        "torch_npu", ImportError, _CANN, "torch_npu 2.13.0 with torch 2.13.0"),
     Behaviour(
         "npu.two-accelerators", "torch_npu finds another accelerator and refuses.",
         "torch_npu", RuntimeError, "Two accelerators cannot be used at the same time in PyTorch: npu and cuda.",
@@ -58,7 +58,7 @@ BEHAVIOURS = (
     Behaviour(
         "xpu.ipex-other-torch", "IPEX meets another torch: AttributeError from its own exit.",
         "intel_extension_for_pytorch", AttributeError, "module 'os' has no attribute 'exit'",
-        "intel_extension_for_pytorch 2.8.0 beside torch 2.13.0"),
+        "intel_extension_for_pytorch 2.8.0 with torch 2.13.0"),
     *(Behaviour(
         f"{key}.no-device-file", "The device works, and its device files are missing or have other names.",
         seen="cards of other makers with the interface of torch.cuda; containers")
@@ -72,7 +72,7 @@ def has_device_files(key: str, chosen: frozenset[str]) -> bool:
 
 
 def check(names: frozenset[str]) -> None:
-    """Raise `InvalidSetting` for a name that is no behaviour."""
+    """Raise `InvalidSetting` for a name that is not a behaviour."""
     known = {behaviour.name for behaviour in BEHAVIOURS}
     if wrong := sorted(names - known):
         raise InvalidSetting(

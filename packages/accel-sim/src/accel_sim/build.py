@@ -59,7 +59,7 @@ DEVICE = Extension("accel_sim_native", "the simulated device", "accel sim", SOUR
 
 #: The lowest torch that the device compiles for. accel-testkit imports this package with older ones, too.
 OLDEST = "2.13"
-#: Fields of torch.version that say that torch has kernels of its own for a device type.
+#: Fields of torch.version that say that torch has its own kernels for a device type.
 _OWN_KERNELS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 
 

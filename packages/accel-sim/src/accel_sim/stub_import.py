@@ -78,7 +78,7 @@ def activate_in_torch() -> None:
     from accel_sim import activation
 
     key = settings.DEVICE.get()
-    # One with a package of its own comes with the import of that.
+    # One with its own package comes with the import of that.
     if key and not vendors.find(key).packages:
         activation.activate(key)
 

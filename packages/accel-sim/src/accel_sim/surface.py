@@ -146,7 +146,7 @@ def _submodule(
     parent: ModuleType, name: str, prefix: str, surface: Surface, simulated: Mapping[str, Any]
 ) -> ModuleType:
     module = ModuleType(f"{parent.__name__}.{name}")
-    # It may have submodules of its own, and files of a stub package.
+    # It may have its own submodules, and files of a stub package.
     module.__path__ = [os.path.join(folder, name) for folder in getattr(parent, "__path__", ())]
     fill(module, prefix, surface, simulated)
     sys.modules[module.__name__] = module
@@ -167,7 +167,7 @@ def read_signature(entry: Name) -> Signature | None:
     definition: Any = ast.parse(f"def f{text}: pass").body[0]
     try:
         return Signature(list(_parameters(definition.args)))
-    except ValueError:  # a default that is no literal
+    except ValueError:  # a default that is not a literal
         return None
 
 

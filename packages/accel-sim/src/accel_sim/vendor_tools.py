@@ -135,7 +135,7 @@ def _filled(text: dict[str, str], devices: list[dict[str, object]]) -> str:
 
 
 def _asked(tool: Tool, arguments: Sequence[str]) -> dict[str, str] | None:
-    """Return fields, format and device of a query; None where the arguments are no query."""
+    """Return fields, format and device of a query; None where the arguments are not a query."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
     found: dict[str, str] = {}
     for option, value in zip(words[::2], [*words[1::2], ""], strict=False):

@@ -42,7 +42,7 @@ class SimVendor:
     padding:       bytes that its allocator adds to each request.
     arena:         its allocator is a pool of growing ranges of addresses, in place of segments.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
-    properties:    fields of its device properties beside name and total_memory.
+    properties:    fields of its device properties in addition to name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
     """
 

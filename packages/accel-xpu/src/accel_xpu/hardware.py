@@ -24,7 +24,7 @@ DEVICE = known_device("xpu")
 
 
 class Presence(NamedTuple):
-    """Whether a device file of an Intel GPU was found, None where there are no such files, and the reason."""
+    """True if a device file of an Intel GPU was found, None where there are no such files, and the reason."""
 
     present: bool | None
     reason: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an Intel GPU cannot do, or this package does not implement: used by core, the conformance suite and docs."""
+"""Traits: what an Intel GPU cannot do, or this package does not implement."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _differs(name: str, known: str, source: Callable[[str], str]) -> bool:
 
 
 def _loaded_source(module: ModuleType, owner: Any, cls: str, name: str) -> str:
-    """Return the source of the method that is called, whoever may have replaced it."""
+    """Return the source of the method that is called, even if it was replaced."""
     function = root(vars(owner)[attribute_of(cls, name)])
     # DeepSpeed's @contextmanager, @torch.no_grad() and compiler.lazy_disable
     while function.__code__.co_filename in {

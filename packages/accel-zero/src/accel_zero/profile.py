@@ -78,7 +78,7 @@ PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 class Profile:
     """Seconds by part of each iteration, which ends with an optimizer step. Time outside any part is not counted.
 
-    Hooks of autograd may run in other threads; the one that called backward waits meanwhile.
+    Hooks of autograd may run in other threads; the one that called backward waits for them.
     """
 
     iterations: list[dict[str, float]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Profile:
 
 @contextlib.contextmanager
 def profiled() -> Iterator[Profile]:
-    """Measure the iterations of all engines meanwhile; imports deepspeed. Times are the host's, not a device's."""
+    """Measure the iterations of all engines until it ends; imports deepspeed. Times are the host's, not a device's."""
     profile = Profile()
     with contextlib.ExitStack() as stack:
         for part, targets, names in PARTS:

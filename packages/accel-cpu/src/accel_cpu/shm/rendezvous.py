@@ -202,7 +202,7 @@ def _obstacle(facts: Sequence[RankFacts]) -> str:
 
 
 def _hosts(facts: Sequence[RankFacts]) -> list[list[int]]:
-    """Return the ranks of each host; a container is a host of its own."""
+    """Return the ranks of each host; a container is its own host."""
     hosts: dict[tuple[str, int], list[int]] = {}
     for rank, fact in enumerate(facts):
         hosts.setdefault((fact.host, fact.processes), []).append(rank)

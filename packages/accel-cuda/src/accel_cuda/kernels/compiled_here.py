@@ -25,7 +25,7 @@ def image_for(capability: tuple[int, int]) -> tuple[str, bytes]:
     """Return name and contents of an image for a CUDA device. Raises `KernelsUnusable`."""
     library = _library()
     if library is None:
-        raise KernelsUnusable("no NVRTC beside torch")
+        raise KernelsUnusable("no NVRTC next to torch")
     return _image(rtc.NVRTC, library, f"sm_{capability[0]}{capability[1]}")
 
 

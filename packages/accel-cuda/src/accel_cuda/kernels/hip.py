@@ -80,12 +80,12 @@ class Runtime(DeviceDriver):
 def compiler() -> Path:
     """Return the library that has hipRTC; its path if it is known. Raises `KernelsUnusable` if there is none."""
     runtime = _found("libamdhip64.so", RUNTIMES)
-    beside = sorted(Path(runtime).parent.glob("libhiprtc.so*")) if Path(runtime).is_absolute() else []
-    for name in (*_held("libhiprtc.so"), *map(str, beside), *COMPILERS, runtime):
+    neighbours = sorted(Path(runtime).parent.glob("libhiprtc.so*")) if Path(runtime).is_absolute() else []
+    for name in (*_held("libhiprtc.so"), *map(str, neighbours), *COMPILERS, runtime):
         with contextlib.suppress(OSError):
             if hasattr(ctypes.CDLL(name), "hiprtcCreateProgram"):  # the runtime itself has it up to ROCm 5
                 return Path(name)
-    raise KernelsUnusable("no hipRTC beside torch's HIP runtime")
+    raise KernelsUnusable("no hipRTC next to torch's HIP runtime")
 
 
 def _found(name: str, others: tuple[str, ...]) -> str:

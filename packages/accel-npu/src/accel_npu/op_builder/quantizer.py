@@ -3,7 +3,7 @@
 """The quantizer's symmetric int8 by torch_npu's npu_dynamic_quant, if a self-check shows that it is right.
 
 The op's step is max|x| / 127, where plain torch's (and DeepSpeed's on CUDA) is max|x| / 128 with the largest number
-cut off. Whoever receives the integers multiplies them by the step beside them, and need not know which it was.
+cut off. The receiver multiplies the integers by the step that comes with them, and need not know which it was.
 """
 
 from __future__ import annotations

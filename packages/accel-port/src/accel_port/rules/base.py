@@ -103,7 +103,7 @@ class ProjectFacts:
         return frozenset(found)
 
     def names_near(self, module: Module, folder: str) -> frozenset[str]:
-        """Return the names that objects in a file may define themselves: it names the class, or lies beside it.
+        """Return the names that objects in a file may define themselves: it names the class, or lies next to it.
 
         A program that imports no other module of the files has no objects of their classes.
         """
@@ -202,7 +202,7 @@ class Context:
         return self.module.qualified(node)
 
     def cuda_name(self, node: ast.AST | None) -> str:
-        """Return the part after `torch.cuda.`; empty if it is no such name."""
+        """Return the part after `torch.cuda.`; empty if it is another name."""
         name = self.name(node)
         return name[len("torch.cuda.") :] if name.startswith("torch.cuda.") else ""
 
@@ -295,7 +295,7 @@ class Context:
         return self.may_run_on_cpu and not self.guarded(node)
 
     def may_move(self, receiver: ast.expr) -> bool:
-        """Return whether the receiver of `.cuda()` is no object of a class that defines `cuda` itself."""
+        """Return whether the receiver of `.cuda()` is not an object of a class that defines `cuda` itself."""
         return "cuda" not in self.own_names or self.kinds.of(receiver) in (Kind.TENSOR, Kind.MODULE)
 
     def harmless(self, statements: Iterable[ast.AST]) -> bool:

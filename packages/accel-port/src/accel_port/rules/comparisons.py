@@ -25,7 +25,7 @@ class IsCuda(Rule, name="is-cuda", levels=ANY):
         if node.attr != "is_cuda" or isinstance(node.ctx, (ast.Store, ast.Del)) or context.name(node):
             return None
         if "is_cuda" in context.own_names and context.kinds.of(node.value) is not Kind.TENSOR:
-            return context.report(node, "a class of these files has an is_cuda of its own", "look at it")
+            return context.report(node, "a class of these files has its own is_cuda", "look at it")
         if (guarded := guards_kernel(node, context)) is not None:
             advice = "keep it: on other devices the condition is false"
             return context.report(node, f"it guards {guarded}, which is CUDA's", advice)

@@ -50,7 +50,7 @@ class CudaMethod(Rule, name="cuda-method", levels=ANY):
                     advice = found.advice or "check that it is a tensor or a module"
                     return replace(found, level=Level.REVIEW, advice=advice) if found.edits else found
         advice = "give the class a method to(), and call that"
-        return context.report(node, "a class of these files has a method cuda() of its own", advice)
+        return context.report(node, "a class of these files has its own method cuda()", advice)
 
     def _moved(self, node: ast.Call, func: ast.Attribute, context: Context) -> Finding:
         module = context.module

@@ -428,7 +428,7 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
             given = device_text(mistaken, context)
             if given is None:
                 known = context.kinds.of(mistaken) is Kind.DEVICE
-                advice = "" if known else "check that it is no device: give the index of one"
+                advice = "" if known else "check that it is not a device: give the index of one"
                 edits += context.around(mistaken, after=".index") if known else []
             elif given.index is None:
                 context.done.add(mistaken)

@@ -122,7 +122,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
                 edits += self._off_on_cpu(enabled, context)
         elif what == "autocast" and "dtype" not in given:
             level = Level.REVIEW
-            message = "without dtype= each device has a default of its own; CUDA's is float16"
+            message = "without dtype= each device has its own default; CUDA's is float16"
         # Before an insertion at the same place: the first argument may get its keyword there.
         edits.insert(0, context.first_argument(node, first))
         return context.finding(node, edits, level, "pass dtype=" if level else "", message, group)
@@ -342,6 +342,6 @@ class PinnedMemory(Rule, name="pin-memory"):
         if node.args or node.keywords or context.name(func) or not context.uses_torch:
             return None
         if "pin_memory" in context.own_names and context.kinds.of(func.value) is not Kind.TENSOR:
-            return context.report(node, "a class of these files has a pin_memory() of its own", "look at it")
+            return context.report(node, "a class of these files has its own pin_memory()", "look at it")
         edits = context.around(func.value, f"{context.target.accelerator}.pin_memory(", ")", node)
         return context.finding(node, edits)

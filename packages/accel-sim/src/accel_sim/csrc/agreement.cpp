@@ -79,7 +79,7 @@ void compare(c10d::Backend& gloo, const Call& call) {
 
 } // namespace
 
-// Work on a thread of its own, which can be polled and waited for as often as any other: a send or receive of gloo
+// Work on its own thread, which can be polled and waited for as often as any other: a send or receive of gloo
 // completes inside its wait() only, which may be called once.
 class HostWork final : public c10d::Work {
  public:

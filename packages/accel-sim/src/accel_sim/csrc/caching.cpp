@@ -15,7 +15,7 @@ constexpr size_t kMinBlock = 512;
 constexpr size_t kSmallSize = 1 << 20;       // larger requests are served by the pool of large pieces
 constexpr size_t kSmallSegment = 2 << 20;
 constexpr size_t kLargeSegment = 20 << 20;
-constexpr size_t kMinLargeRequest = 10 << 20;  // from here on a request has a segment of its own
+constexpr size_t kMinLargeRequest = 10 << 20;  // from here on a request has its own segment
 constexpr size_t kRoundLarge = 2 << 20;
 
 constexpr size_t kPage = 4096;
@@ -72,7 +72,7 @@ void clear(Piece& piece) {
   forget_pages(first, static_cast<size_t>(last - first));
 }
 
-// Cuts a piece; what is behind it becomes a piece of its own.
+// Cuts a piece; what is behind it becomes its own piece.
 Piece* cut(Piece* piece, size_t size) {
   auto* rest = new Piece{piece->data + size, piece->size - size, piece->stream, piece->small};
   rest->before = piece;

@@ -343,7 +343,7 @@ at::Generator new_generator(c10::DeviceIndex index) {
 
 namespace {
 
-// As on the device, a process that sets no seed draws numbers of its own; on hpu they follow from the host's seed.
+// As on the device, a process that sets no seed draws its own numbers; on hpu they follow from the host's seed.
 at::Generator new_default_generator(c10::DeviceIndex index) {
   auto generator = new_generator(index);
   const bool follows_host = config().type == c10::DeviceType::HPU;

@@ -245,7 +245,7 @@ void run_observed(
 
 namespace {
 
-// Operators that take host tensors beside device tensors on real accelerators as well.
+// Operators that take host tensors together with device tensors on real accelerators as well.
 const std::unordered_set<std::string> kMixesDevices = {
     "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
     "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
@@ -259,7 +259,7 @@ struct Call {
 
   const c10::OperatorHandle& op;
   c10::DispatchKey host_key;  // of the CPU's kernel
-  bool computes;              // it is no view
+  bool computes;              // it is not a view
   Aliases aliases;
   c10::DeviceIndex device = -1;
   bool makes_device_tensors = false;

@@ -207,13 +207,13 @@ std::string capture_error(const Work& work) {
 struct CaptureOptions {
   at::GraphCaptureMode mode = at::GraphCaptureMode::Global;
   bool executes = false;                  // the captured code runs as well, and may read what it computed (hpu)
-  std::vector<at::Generator> generators;  // registered ones, beside the default ones
+  std::vector<at::Generator> generators;  // registered ones, in addition to the default ones
 };
 
 // The number of the capture that records the operator which this thread is at.
 thread_local uint64_t t_recording = 0;
 
-// A capture under way: which streams it has reached, what is forbidden meanwhile, and the copies that captured code
+// A capture under way: which streams it has reached, what is forbidden in it, and the copies that captured code
 // works on, so that it changes nothing until it is replayed.
 class Capture final : public Observer {
  public:

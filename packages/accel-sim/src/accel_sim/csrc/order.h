@@ -45,7 +45,7 @@ struct CopyInfo {
   bool asynchronous = false;           // host memory is used after the call has returned
   bool host_waits = false;
 };
-std::optional<CopyInfo> copy_info(const Work& work);  // none where it is no copy
+std::optional<CopyInfo> copy_info(const Work& work);  // none where it is not a copy
 bool host_waits_for(const Work& work);                  // the operator's result depends on the numbers
 
 // All host threads count as one: they synchronize by means that are not observed (a queue, a lock), so separate

@@ -32,7 +32,7 @@ class HostKernels:
 
     pack: makes C values of the arguments.
     headers: folder of the kernels' headers; default: the package's.
-    flags: of the compiler, beside the usual ones.
+    flags: of the compiler, in addition to the usual ones.
     """
 
     def __init__(self, pack: Pack, *, headers: Path | None = None, flags: tuple[str, ...] = ()) -> None:

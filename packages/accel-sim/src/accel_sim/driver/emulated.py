@@ -25,7 +25,7 @@ def load(soname: str, headers: Path | None = None, flags: tuple[str, ...] = ()) 
     """Load the drivers, compiled if they are not there yet; from now on `ctypes.CDLL(soname)` returns them.
 
     Not for processes that use a real driver of this name. headers: folder of the kernels' headers; default: the
-    package's. flags: of the compiler, beside the usual ones.
+    package's. flags: of the compiler, in addition to the usual ones.
     """
     sources = source(headers, (f"-Wl,-soname,{soname}", *flags))
     library: Any = build.load(build.library(sources), ctypes.CDLL)

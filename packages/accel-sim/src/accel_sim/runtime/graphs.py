@@ -94,7 +94,7 @@ def _class(simulation: Simulation, name: str) -> type:
 
 
 class _Capture:
-    """A context that captures what runs inside it, on a stream of its own."""
+    """A context that captures what runs inside it, on its own stream."""
 
     default_capture_stream: Any = None
 

@@ -73,7 +73,7 @@ class Block {
 };
 
 thread_local Block* block = nullptr;
-// A function of its own, as a compiler may keep a thread's address over a switch.
+// Its own function, as a compiler may keep a thread's address over a switch.
 __attribute__((noinline)) Block& here() { return *block; }
 
 uint32_t Block::random(size_t below) {
