@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -29,7 +28,7 @@ from accel_sim import build
 from ci import api, feature_matrix, release_check, workspace
 from ci.workspace import CORE, Package
 
-from .conftest import ROOT, Repository, run
+from .conftest import ROOT, run
 
 PACKAGES = workspace.load(ROOT)
 VENDORS = [package for package in PACKAGES.values() if package.vendors]
@@ -83,11 +82,6 @@ def test_towncrier_builds_the_changelog_without_any_package(package: Package, tm
 
 
 @every_package
-def test_the_folder_of_fragments_stays_when_a_release_takes_the_last_one(package: Package) -> None:
-    assert (ROOT / package.folder / "changelog.d/.gitkeep").exists()
-
-
-@every_package
 def test_every_package_is_for_the_same_releases_of_python(package: Package) -> None:
     def pythons(project: Mapping[str, Any]) -> list[str]:
         return [project["requires-python"], *(c for c in project["classifiers"] if " :: Python :: 3." in c)]
@@ -130,14 +124,6 @@ def test_tried_torch_is_what_was_run() -> None:
     )
     tox = (ROOT / "tox.ini").read_text(encoding="utf-8")
     assert re.findall(r"^    floor: torch==(.+)\.\*$", tox, re.MULTILINE) == [FLOOR]
-
-
-def test_losses_match_on_every_torch() -> None:
-    losses = [
-        row["parts"][name] for row in RUNS for name in ("accel launch", "torchrun", "deepspeed", "python")
-    ]
-    assert len(losses) >= 32
-    assert [float(loss) for loss in losses] == pytest.approx([float(losses[0])] * len(losses), rel=1e-4)
 
 
 def test_every_python_of_the_classifiers_was_run() -> None:
@@ -208,14 +194,6 @@ def test_a_vendor_package_has_the_files_of_the_template(package: Package, templa
 # --- the packages of this repository as the programs of ci read them
 
 
-def test_this_repository_can_be_read() -> None:
-    assert {"accel-core", "accel-cpu"} <= PACKAGES.keys()
-    assert list(PACKAGES) == sorted(PACKAGES)
-    cpu = PACKAGES["accel-cpu"]
-    assert (cpu.module, cpu.folder) == ("accel_cpu", "packages/accel-cpu")
-    assert "cpu" in cpu.vendors
-
-
 def test_every_tool_knows_every_package() -> None:
     packages = PACKAGES.values()
     tool = workspace.read_toml(ROOT / "pyproject.toml")["tool"]
@@ -239,64 +217,12 @@ def test_each_pattern_of_make_test_more_names_files() -> None:
     assert [pattern for pattern in patterns if not [*ROOT.glob(pattern.partition("::")[0])]] == []
 
 
-def test_a_package_needs_what_its_requirements_need(repository: Repository) -> None:
-    packages = workspace.load(repository.root)
-    assert workspace.needs(packages, "accel-both") == {"accel-core", "accel-cpu"}
-    assert workspace.needs(packages, "accel-core") == set()
-
-
-def test_outside_a_checkout_it_says_where_to_run(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="run this from the root of a checkout"):
-        workspace.load(tmp_path)
-
-
 # --- packages with a compiled library have the same build hook: each sdist needs its own copy
 
 
 def test_the_hooks_that_compile_a_library_are_copies_of_one_file() -> None:
     hooks = [ROOT / "packages" / package / "hatch_build.py" for package in ("accel-cpu", "accel-ops")]
     assert len({hook.read_text() for hook in hooks}) == 1
-
-
-@pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def hook(said: list[str]) -> SimpleNamespace:
-    """The hook with what hatchling gives it and the test needs: its output and the name of the package."""
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "packages/accel-ops/hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    given = SimpleNamespace(
-        app=SimpleNamespace(display_info=said.append), metadata=SimpleNamespace(name="accel-ops")
-    )
-    given.run = lambda *command: module.LibraryHook._run(given, [sys.executable, "-c", *command])
-    return given
-
-
-def test_a_long_compilation_says_a_line_every_second(
-    hook: SimpleNamespace, said: list[str], tmp_path: Path
-) -> None:
-    enough = tmp_path / "enough"
-
-    def say(text: str) -> None:
-        said.append(text)
-        if len(said) == 3:
-            enough.touch()
-
-    hook.app.display_info = say
-    hook.run(f"import os, time\nwhile not os.path.exists({str(enough)!r}): time.sleep(0.01)")
-    assert said[:3] == [f"accel-ops: compiling its library, {seconds} s" for seconds in range(3)]
-
-
-def test_what_the_compiler_says_is_kept_when_it_fails(hook: SimpleNamespace) -> None:
-    with pytest.raises(Exception, match="exit status 3") as caught:
-        hook.run("import sys; print('no such header', file=sys.stderr); sys.exit(3)")
-    assert caught.value.stderr == "no such header\n"  # type: ignore[attr-defined]
 
 
 SOURCES = ROOT / "packages/accel-core/src/accel_core"

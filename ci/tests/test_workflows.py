@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from ci import api, smoke, workspace
-from ci.program import python
 
 from .conftest import HEADER, ROOT, Repository, run
 
@@ -30,24 +29,6 @@ def jobs(file: Path) -> dict[str, Any]:
     return found
 
 
-def test_there_are_these_workflows() -> None:
-    assert [file.stem for file in WORKFLOWS] == ["nightly", "release", "test", "weekly"]
-
-
-@every_workflow
-def test_a_workflow_says_what_why_and_when(file: Path) -> None:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert [line.split(":")[0] for line in lines[:3]] == ["# What", "# Why", "# When"]
-
-
-@every_workflow
-def test_actions_are_pinned_to_a_commit_with_its_version_beside_it(file: Path) -> None:
-    uses = re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))
-    assert uses
-    pinned = re.compile(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
-    assert [line for line in uses if not pinned.fullmatch(line)] == []
-
-
 @every_workflow
 def test_a_workflow_reads_the_repository_and_no_more(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
@@ -55,21 +36,6 @@ def test_a_workflow_reads_the_repository_and_no_more(file: Path) -> None:
     assert "secrets." not in text
     more = {name: job["permissions"] for name, job in jobs(file).items() if "permissions" in job}
     assert more == ({"publish": {"id-token": "write"}} if file.stem == "release" else {})
-
-
-@every_workflow
-def test_every_job_ends_and_waits_for_jobs_that_exist(file: Path) -> None:
-    for name, job in jobs(file).items():
-        assert "timeout-minutes" in job, name
-        needs = job.get("needs", [])
-        assert ({needs} if isinstance(needs, str) else set(needs)) <= jobs(file).keys(), name
-
-
-@every_workflow
-def test_make_knows_what_it_is_asked_for(file: Path) -> None:
-    for line in re.findall(r"run: (make .*)", file.read_text(encoding="utf-8")):
-        done = run(*line.split(), "--dry-run", env={"PATH": os.defpath})
-        assert done.returncode == 0, done.stderr
 
 
 def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
@@ -134,13 +100,6 @@ def test_a_program_that_is_named_exists_and_takes_those_options(file: Path) -> N
         )
 
 
-@every_teller
-def test_a_tox_environment_that_is_named_exists(file: Path) -> None:
-    named = set(re.findall(r"tox (?:run )?-e ([a-z0-9.-]+)", file.read_text(encoding="utf-8")))
-    settings = (ROOT / "tox.ini").read_text(encoding="utf-8")
-    assert [name for name in named if not re.search(rf"\b{re.escape(name)}\b", settings)] == []
-
-
 # --- the action `simulate` for other projects: its steps, run as a runner's shell would, test such a project
 
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "simulate/action.yml").read_text(encoding="utf-8"))
@@ -170,13 +129,6 @@ def run_steps(project: Path, temp: Path, path: str, **inputs: str) -> str:
         said += done.stdout
         assert done.returncode == 0, said + done.stderr
     return said
-
-
-def test_what_the_action_uses_is_pinned_and_its_inputs_are_described() -> None:
-    uses = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
-    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
-    assert all(each["description"] for each in ACTION["inputs"].values())
-    assert all("env" in step or "inputs" not in str(step) for step in ACTION["runs"]["steps"])
 
 
 @pytest.mark.slow
@@ -302,20 +254,6 @@ def test_what_breaks_a_vendor_package_needs_a_new_interface_number(
     assert all(what in text for what, text in zip(broken, found, strict=True))
 
 
-def test_before_a_release_nothing_is_compared(
-    repository: Repository, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert list(api.check(repository.root)) == []
-    assert capsys.readouterr().out.startswith("nothing to compare with")
-
-
-def test_a_release_is_compared_with_the_one_before(released: Repository) -> None:
-    released.write(VENDOR, HEADER + RELEASED.replace("record", "renamed"))
-    released.commit()
-    released.git("tag", "accel-core-v0.3.0")
-    assert len(list(api.check(released.root))) == 1
-
-
 # --- the trial of an installed package, in this environment, with answers that it could get elsewhere
 
 CANDIDATE = {"key": "cpu", "package": "accel-cpu", "state": "present", "runtime": True, "reason": "2 CPUs"}
@@ -335,21 +273,6 @@ def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
         return next((json.dumps(each) for name, each in known.items() if name in " ".join(words)), "")
 
     monkeypatch.setattr(smoke, "python", python)
-
-
-def test_this_environment_gives_the_cpu_to_deepspeed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def checked(*words: str, **options: Any) -> str:
-        # Editable packages may have compiled their library here, beside an older setuptools.
-        if "pip" in words or "library" in words[-1]:
-            return json.dumps(["wheel"] * 2)
-        return python(*words, **options)
-
-    monkeypatch.setattr(smoke, "python", checked)
-    monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    assert list(smoke.check("accel-cpu", True)) == []
-    assert f"DeepSpeed uses {CLASS}, the same object as accel_core" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
