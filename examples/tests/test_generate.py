@@ -3,7 +3,6 @@
 """generate.py: a model divided among two processes makes the whole model's tokens, and its input is judged."""
 
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -145,14 +144,9 @@ def test_a_folder_s_model_answers_as_transformers_does(tmp_path: Path, python: C
 
 REFUSED = {
     "unknown model": (("--model", "nowhere"), "--model nowhere: no such folder"),
-    "folder without a model": (("--model", "."), "--model .: no config.json in it"),
     "empty prompt": (("--prompt", ""), "--prompt ''"),
     "bad dtype": (("--dtype", "fp7"), "--dtype fp7"),
-    "no tokens": (("--tokens", "0"), "--tokens 0"),
-    "heads that do not divide the width": (("--heads", "3"), "--width 256"),
-    "key-value heads that do not divide the heads": (("--key_value_heads", "3"), "--key_value_heads 3"),
     "typed prompts to check": (("--interactive", "--check"), "--interactive with --check"),
-    "unknown flag": (("--tokenz", "3"), "--tokenz"),
 }
 
 
@@ -166,17 +160,6 @@ def test_input_is_refused_before_anything_is_loaded(case, tmp_path, monkeypatch)
     assert found in caught.value.found
 
 
-@pytest.mark.slow
-def test_a_backend_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, python: Callable) -> None:
-    result = python(tmp_path, SCRIPT, *TINY, "--backend", "carrier_pigeon")
-    assert result.returncode == 2
-    match = re.search(r"error: .+\n  found:    (.+)\n  expected: (.+)\n  do:       .+\n", result.stderr)
-    assert match, result.stderr
-    assert "no such backend" in match[1]
-    assert {"gloo", "shm"} <= set(match[2].removeprefix("one of ").split(", "))
-    assert "Traceback" not in result.stderr
-
-
 def test_a_prompt_that_does_not_fit_the_model_is_refused() -> None:
     from sharded_lm.generation import check_length
     from transformers import LlamaConfig
@@ -186,23 +169,6 @@ def test_a_prompt_that_does_not_fit_the_model_is_refused() -> None:
         with pytest.raises(BadInput, match=found):
             check_length(model, prompt, 6)
     check_length(model, [1] * 14, 6)
-
-
-def test_text_is_passed_on_as_soon_as_its_characters_are_whole() -> None:
-    import torch
-    from sharded_lm.generation import Stream
-    from sharded_lm.text import Bytes
-
-    parts: list[str] = []
-    clock = SimpleNamespace(tick=lambda: None)
-    stream = Stream(Bytes(), clock, parts.append)
-    stream.put(torch.tensor([[65, 66]]))
-    for byte in "aé".encode():
-        stream.put(torch.tensor([byte]))
-        assert "".join(parts) == ("a" if len(stream.tokens) < 3 else "aé")
-    stream.put(torch.tensor([0xC3]))
-    stream.end()
-    assert "".join(parts) == "aé\N{REPLACEMENT CHARACTER}"
 
 
 def test_other_tokens_than_the_whole_model_s_are_an_error() -> None:

@@ -3,7 +3,6 @@
 """On simulated devices: the notebook, whose losses are those of plain PyTorch, and the projects of simulated_ci."""
 
 import importlib.util
-import json
 import os
 import sys
 from importlib.metadata import entry_points
@@ -46,12 +45,6 @@ def test_the_notebook_runs_on_a_simulated_device(tmp_path: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in notebook.cells[-2].outputs)
     if keep := os.environ.get("KEEP_NOTEBOOK"):
         nbformat.write(notebook, keep)
-
-
-def test_the_outputs_that_are_kept_name_no_machine() -> None:
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    outputs = [json.dumps(cell.get("outputs", "")) for cell in cells]
-    assert not [text for text in outputs if "/home/" in text or "/root/" in text or "site-packages" in text]
 
 
 PROJECTS = Path(__file__).parents[1] / "simulated_ci"
