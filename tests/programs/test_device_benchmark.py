@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import device
 from shared.children import on_device
 
 
@@ -20,15 +19,3 @@ def test_part_for_gpus_has_a_row_for_each_goal() -> None:
         *2 * [">= 75 %", ">= 8 times", "<= 1.05 of upstream's time"],
         "< 0.1 s from a cubin", "<= 8 µs",
     ]  # fmt: skip
-
-
-def test_page_without_a_gpu_says_so_and_why() -> None:
-    data = {
-        "gpu": {"lack": "no device"}, "text": "Medians.", "rows": [{"function": "quantize", "ms": 1.5}],
-        "circumstances": {"machine": "m"},
-    }  # fmt: skip
-    assert "## On a GPU\n\n*Not run*: no device." in device.page(data)
-    measured = {"rows": [{"measured": "copy"}], "circumstances": {"machine": "g"}}
-    page = device.page(data | {"gpu": measured})
-    assert "Not run" not in page
-    assert "Measured on: machine g." in page

@@ -37,43 +37,6 @@ def test_the_first_with_devices_is_chosen_and_none_below_is_imported(machine: An
     assert found.states("absent") >= {LABELS.get(key, key) for key in above}
 
 
-def test_the_chosen_one_is_explained_with_all_that_it_outranks(machine: Any) -> None:
-    machine.install("npu", "sdaa", "hpu", "mlu")
-    found = machine.detect("", "deepspeed")
-    assert found.answer["same"]
-    lines = found.answer["text"].splitlines()
-    assert lines[0] == "accelerator: npu (detected, accel-npu 0.1.0: torch.npu counts 2)"
-    reported = {line.strip().partition(":")[0]: line for line in lines[1:]}
-    for key, evidence in {
-        "sdaa": "torch_sdaa 3.2.0; dev/tcaicard0 exists",
-        "hpu": "habana-torch-plugin 1.19.0; dev/accel/accel0 exists",
-        "mlu": "torch_mlu 1.25.0; dev/cambricon_dev0 exists",
-    }.items():
-        assert reported[key].startswith(f"  {key}: outranked: ")
-        assert evidence.split("; ")[0] in reported[key]
-        assert evidence.split("; ")[1].removeprefix("dev/") in reported[key]
-
-
-@pytest.mark.parametrize("key", ["sdaa", "hpu", "mlu", "cpu"])
-@pytest.mark.sample("sdaa")
-def test_what_is_asked_for_is_chosen_and_no_other_runtime_imported(machine: Any, key: str) -> None:
-    machine.install("npu", "sdaa", "hpu", "mlu")
-    found = machine.detect(DS_ACCELERATOR=key)
-    assert (found.chosen, found.answer["class"]) == (key, CLASSES[key])
-    assert found.imported == [ORDER[key]] if key in ORDER else found.imported == []
-
-
-def test_the_doctor_asks_each_in_a_process_of_its_own(machine: Any) -> None:
-    machine.install("npu", "sdaa", "hpu", "mlu")
-    found = machine.doctor()
-    assert found.chosen == "npu"
-    assert found.states("outranked") == {"sdaa", "hpu", "mlu", "cpu"}
-    devices = {c["label"]: c["devices"] for c in found.answer["candidates"]}
-    assert {key: devices[key] for key in ("npu", "sdaa", "hpu", "mlu")} == {
-        "npu": 2, "sdaa": 2, "hpu": 2, "mlu": 2,
-    }  # fmt: skip
-
-
 @pytest.mark.slow
 def test_a_third_party_s_package_takes_its_place_in_the_order(machine: Any) -> None:
     device = machine.new_vendor("newcard")

@@ -35,11 +35,6 @@ def test_stale_wheels_do_not_take_the_slot_from_a_device_that_was_found(machine:
     assert "ACCEL_SKIP=mlu" in found.reason("npu")
 
 
-def test_a_runtime_that_counts_devices_needs_no_device_file(machine: Any) -> None:
-    machine.install("npu", "sdaa", files=False)
-    assert machine.detect().chosen == "npu"
-
-
 @pytest.mark.parametrize(
     "behaviour",
     [

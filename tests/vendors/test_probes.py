@@ -55,7 +55,6 @@ RUNTIMES = (
             ("dev/accel/accel0", "dev/hl0"), "dev/accel/accel_controlD0", "dev/accel/accel[0-9]* or dev/hl[0-9]*",
             "habana-torch-plugin", "habana_frameworks.torch"),
 )  # fmt: skip
-each = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.key)
 
 
 @pytest.fixture(autouse=True)
@@ -85,15 +84,6 @@ def test_the_runtime_and_a_device_file_are_worth_a_look(
     assert "not tested" not in found.reason
 
 
-@each
-def test_without_a_device_file_only_the_runtime_knows(runtime: Runtime, fake_runtime: FakeRuntime) -> None:
-    runtime.install(fake_runtime, runtime.tested[0])
-    fake_runtime.device(runtime.driver)
-    found = candidates.of_vendor(runtime.record)
-    assert (found.state, found.runtime, found.hardware) == (State.PENDING, True, None)
-    assert f"no device file {runtime.files}" in found.reason
-
-
 @pytest.mark.parametrize(
     ("runtime", "version"), [pytest.param(r, v, id=f"{r.key} {v}") for r in RUNTIMES for v in r.untested]
 )
@@ -105,33 +95,3 @@ def test_a_release_that_was_not_tested_is_used_and_named(
     found = candidates.of_vendor(runtime.record)
     assert (found.state, found.runtime) == (State.PENDING, True)
     assert f"{runtime.package} {version} was not tested; {runtime.releases} was" in found.reason
-
-
-@pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "OSError", "SystemExit"])
-@each
-def test_a_runtime_that_fails_is_broken_and_says_how(
-    runtime: Runtime, error: str, fake_runtime: FakeRuntime
-) -> None:
-    said = "libabc.so: cannot open shared object file"
-    runtime.install(fake_runtime, runtime.tested[0], f"raise {error}({said!r})")
-    fake_runtime.device(runtime.nodes[0])
-    found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
-    assert found.state is State.BROKEN
-    assert found.reason.startswith(f"its runtime fails with {error}: {said}; {runtime.package} ")
-    assert found.reason.endswith(f"{runtime.nodes[0]} exists")
-
-
-@pytest.mark.parametrize(("usable", "state", "devices"), [(True, State.PRESENT, 4), (False, State.ABSENT, 0)])
-@each
-def test_the_runtime_counts_the_devices(
-    runtime: Runtime, usable: bool, state: State, devices: int, fake_runtime: FakeRuntime
-) -> None:
-    source = f"class {runtime.key}:\n    is_available = staticmethod(lambda: {usable})\n"
-    source += "    device_count = staticmethod(lambda: 4)\n"
-    runtime.install(fake_runtime, runtime.tested[0], source)
-    found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
-    assert (found.state, found.devices) == (state, devices)
-    counted = f"torch.{runtime.key} counts {devices}"
-    assert found.reason == counted or (
-        not usable and found.reason.startswith(f"{counted}; {runtime.package} ")
-    )
