@@ -35,21 +35,12 @@ FOLDER = HERE / "programs"
 EXPECTED = FOLDER / "expected.diff"
 PROGRAMS = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".ipynb"))
 #: Those that need a device, or ranks, before the port.
-NEED_A_DEVICE = {
-    "amp_train.py", "current_device_parallel.py", "ddp_torchrun.py", "needs_gpu.py", "prefetcher.py",
-    "typed_constructors.py",
-}  # fmt: skip
-ON_DEVICES: dict[str, dict[str, Any]] = {
-    "graph_net_gpu.py": {"arguments": ["--gpu", "0"]},
-    "language_model.py": {"arguments": ["--cuda"]},
-    "ddp_torchrun.py": {"ranks": 2},
-    "current_device_parallel.py": {"ranks": 2},
-}
+NEED_A_DEVICE = {"current_device_parallel.py", "needs_gpu.py", "prefetcher.py"}
+ON_DEVICES: dict[str, dict[str, Any]] = {"current_device_parallel.py": {"ranks": 2}}
 DEVICES = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
 #: What a device cannot do that a program needs, by program and device.
 CANNOT = {
     ("ddp_spawn.py", "mps"): "gloo cannot average gradients on mps",
-    ("ddp_torchrun.py", "mps"): "gloo cannot average gradients on mps",
     ("prefetcher.py", "mps"): "mps has no streams",
 }
 
@@ -126,7 +117,7 @@ def test_program_becomes_what_was_reviewed(name: str) -> None:
 def test_program_is_ported_once(name: str, target: str) -> None:
     (result,) = port_files([FOLDER / name], target)
     assert not result.failure  # one says that a second run would change it
-    assert result.changed or result.rows or name == "with_helpers.py"
+    assert result.changed or result.rows
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -161,7 +152,7 @@ def test_odd_programs_print_the_same_on_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        pytest.param("deepspeed", PROGRAMS[::4], id="some"),
+        pytest.param("deepspeed", PROGRAMS[::2], id="some"),
         *(pytest.param(target, PROGRAMS, id=target, marks=pytest.mark.slow) for target in TARGETS),
     ],
 )
