@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.names import UPSTREAM
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator, accelerator, nvml, ranges, visible
 from accel_cuda.kernels import loading
-from accel_cuda.op_builder import TABLE, toolkit
+from accel_cuda.op_builder import toolkit
 from accel_ops.device.kernels import KernelsUnusable
 
 
@@ -412,21 +411,6 @@ def test_kernels_do_not_get_what_they_misread(name: str) -> None:
                         function,
                         place,
                     )
-
-
-@pytest.mark.upstream
-@pytest.mark.usefixtures("kernels")
-def test_what_kernels_misread_is_plain_torch_s() -> None:
-    rows, index = torch.ones(1, 3, 4), torch.zeros(1, 2).int()
-    spatial = CUDA_Accelerator().create_op_builder("SpatialInferenceBuilder").load()
-    assert torch.equal(spatial.nhwc_bias_add(rows.bfloat16(), rows[0, 0].bfloat16()), 2 * rows.bfloat16())
-    tokens = CUDA_Accelerator().create_op_builder("RandomLTDBuilder").load()
-    for other in (rows.double(), rows.transpose(1, 2)):
-        assert torch.equal(tokens.token_gather(other, index, True), other[:, [0, 0]])
-
-
-def test_every_op_of_deepspeed_has_a_builder() -> None:
-    assert set(TABLE) == set(UPSTREAM)
 
 
 @pytest.mark.parametrize(("version", "reported"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])

@@ -17,7 +17,7 @@ import pytest
 
 import accel_sim
 from accel_core import processes
-from accel_cuda.kernels import compiled_here, images, rtc
+from accel_cuda.kernels import compiled_here, rtc
 from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import trials
 from shared import kernel_wheels
@@ -70,15 +70,6 @@ def release() -> str:
 needs_nvrtc = pytest.mark.skipif(
     release() != "12.9.86", reason="not run: nvidia-cuda-nvrtc-cu12==12.9.86 is not installed"
 )
-
-
-@pytest.mark.slow
-def test_wheel_has_the_source_in_one_file(wheel: dict[str, bytes]) -> None:
-    source = wheel["accel.cu"].decode()
-    assert '#include "' not in source
-    assert "quantize_group" in source
-    assert "group_max" in source
-    assert "take_step" in source
 
 
 _WITHOUT_A_COMPILER = """
@@ -201,15 +192,6 @@ def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_pa
     assert "demands images" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("capability", "wanted"),
-    [((7, 5), "sm_75"), ((8, 9), "sm_80"), ((9, 0), "sm_90"), ((10, 3), "sm_100"), ((12, 1), "sm_120"),
-     ((11, 0), "compute_75"), ((13, 0), "compute_75"), ((7, 0), ""), ((6, 1), "")],
-)  # fmt: skip
-def test_devices_take_the_nearest_image(capability: tuple[int, int], wanted: str) -> None:
-    assert images._best(list(TARGETS), capability) == wanted
-
-
 # --- the launcher's tests on a driver that the compiler has instrumented for address and undefined behaviour
 
 
@@ -240,16 +222,6 @@ def test_launcher_s_tests_are_clean_under_the_sanitizers() -> None:
     assert "skipped" not in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
-def test_access_beyond_a_tensor_is_noticed(tmp_path: Path) -> None:
-    right = "for (; i + kStepPack <= end; i += stride) of.pack"
-    trials.planted(tmp_path / "include", right, right.replace("i + kStepPack <= end", "i < end"))
-    done = run("test_kernels.py::test_adam_and_lion_are_those_of_float64", headers=tmp_path / "include")
-    assert done.returncode
-    assert "heap-buffer-overflow" in done.stdout + done.stderr
-
-
 # --- the real hipRTC, where one is installed: it compiles the kernels without a device
 
 
@@ -272,10 +244,3 @@ def test_hiprtc_compiles_all_kernels(target: str) -> None:
     image = rtc.compiled(rtc.HIPRTC, Path(LIBRARY), source, target)
     assert (image[:4], image[18]) == (b"\x7fELF", 224)
     assert all(f"{kernel}.kd".encode() in image for kernel in ARGUMENTS)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not installed(), reason=f"not run: no {LIBRARY}")
-def test_source_that_is_wrong_is_an_error_with_the_compiler_s_words() -> None:
-    with pytest.raises(RuntimeError, match="unknown type name 'nothing'"):
-        rtc.compiled(rtc.HIPRTC, Path(LIBRARY), "nothing here;", "gfx90a")

@@ -159,40 +159,6 @@ def test_adam_and_lion_are_those_of_float64(kinds: Any, begin: int, machine: Any
     assert machine.accel_driver_launches() - before == 3
 
 
-def test_adam_s_kernels_are_looked_for_when_types_come_that_only_they_take(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builder = CUDA_Accelerator().create_op_builder("FusedAdamBuilder")
-    before = machine.accel_driver_launches()
-    op = builder.load()
-    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
-    assert builder.reason.endswith(
-        "if they work when first needed, else plain torch for mixed types and strided tensors"
-    )
-    with monkeypatch.context() as capture:
-        capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        expect_steps_of_float64(op, HALVES, 2, "cuda")
-    assert machine.accel_driver_launches() == before
-    expect_steps_of_float64(op, HALVES, 2, "cuda")
-    assert machine.accel_driver_launches() - before == 4 * len(TYPES) + 3
-    assert builder.reason.endswith(
-        "; kernels (image sm_90) and plain torch for mixed types and strided tensors"
-    )
-
-
-@pytest.mark.parametrize("works", [True, False], ids=["kernels", "an install without them"])
-def test_kernels_are_tried_once_a_process(works: bool, machine: Any, tmp_path: Path) -> None:
-    if not works:
-        (tmp_path / images.TABLE).unlink()
-    _, reason = load("FusedLionBuilder")
-    assert reason.startswith("image sm_90" if works else "plain torch: no images in this install")
-    before = machine.accel_driver_launches()
-    wheel(tmp_path, {} if works else stand_ins(90))
-    for _ in range(2):
-        assert load("FusedLionBuilder")[1] == reason
-    assert machine.accel_driver_launches() == before
-
-
 def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
     op, _ = load("FusedLionBuilder")
     stream = torch.cuda.Stream()
@@ -203,15 +169,6 @@ def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
     for index in range(torch.cuda.device_count()):
         expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
         assert machine.accel_driver_last_device() == index
-
-
-def test_parameters_of_two_devices_are_two_launches(machine: Any) -> None:
-    op, _ = load("FusedLionBuilder")
-    before = machine.accel_driver_launches()
-    lists = [[torch.ones(8, device="cuda:0"), torch.ones(8, device="cuda:1")] for _ in range(3)]
-    take(op, lists)
-    assert machine.accel_driver_launches() - before == 2
-    assert torch.equal(lists[1][0].cpu(), lists[1][1].cpu())
 
 
 @pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
@@ -233,16 +190,6 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
     assert not failures
 
 
-def test_image_without_a_step_s_kernel_gives_way_to_plain_torch(machine: Any, tmp_path: Path) -> None:
-    wheel(tmp_path, stand_ins(90, kernels=[name for name in ARGUMENTS if "f32_f16" not in name]))
-    op, reason = load("FusedLionBuilder")
-    assert "cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
-    expect_steps_of_float64(op, HALVES, 1, "cuda")
-    op, reason = load("FusedAdamBuilder")
-    assert "cuLibraryGetKernel returns CUDA_ERROR_NOT_FOUND" in reason
-    expect_steps_of_float64(op, HALVES, 2, "cuda")
-
-
 @pytest.mark.parametrize(
     ("name", "trial"),
     [("QuantizerBuilder", "a trial of 8 bits"), ("FusedLionBuilder", "a trial step of Lion in f32_f32_f32")],
@@ -262,21 +209,6 @@ def test_refused_launch_is_an_error(machine: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(driver.Driver, "launch", refuse)
     with pytest.raises(KernelNotStarted, match="CUDA_ERROR_LAUNCH_FAILED"):
         take(op, [[torch.ones(8, device="cuda")] for _ in range(3)])
-
-
-def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from accel_ops import routes
-
-    monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
-    routes.self_check.cache_clear()
-    op, reason = load("FusedAdamBuilder")
-    routes.self_check.cache_clear()
-    assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
-    before = machine.accel_driver_launches()
-    expect_steps_of_float64(op, (torch.float32,) * 3, 2, "cuda")
-    assert machine.accel_driver_launches() - before == 3
 
 
 # --- kernels on ROCm, from hipRTC to result
@@ -310,30 +242,6 @@ def test_quantizer_is_compiled_here_once(rocm: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compiled_here.rtc, "compiled", None)
     loading.tried.forget()
     assert load()[1] == reason
-
-
-def test_threads_begin_with_the_first_device_and_their_device_is_restored(rocm: Any) -> None:
-    op, _ = load()
-    last, found = torch.cuda.device_count() - 1, []
-    runtime = hip.Runtime()
-
-    def quantize() -> None:
-        quantize_on_each_device(op, rocm)
-        with runtime.current(last):
-            quantize_on_each_device(op, rocm)
-            found.append(current(runtime))
-        found.append(current(runtime))
-
-    thread = threading.Thread(target=quantize)
-    thread.start()
-    thread.join()
-    assert found == [last, 0]
-
-
-def current(runtime: hip.Runtime) -> int:
-    device = hip.ctypes.c_int()
-    runtime.call("hipGetDevice", hip.ctypes.byref(device))
-    return device.value
 
 
 def test_kernels_run_on_the_current_stream(rocm: Any) -> None:
@@ -409,18 +317,3 @@ def test_what_cannot_be_used_gives_way_to_plain_torch(
     values = torch.randn(2, 8)
     found, wanted = op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0)
     assert torch.equal(found[0].cpu(), wanted[0])
-
-
-def test_libraries_that_the_process_holds_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text(
-        "7f00-7f01 r-xp 00000000 08:01 12 /torch/lib/libamdhip64.so\n"
-        "7f02-7f03 r-xp 00000000 08:01 13 /torch/lib/libhiprtc-builtins.so\n"
-        "7f04-7f05 rw-p 00000000 00:00 0 \n"
-        "7f06-7f07 r-xp 00000000 08:01 14 /torch/lib/libhiprtc.so.6\n"
-    )
-    monkeypatch.setattr(hip, "_MAPS", maps)
-    assert hip._held("libamdhip64.so") == ["/torch/lib/libamdhip64.so"]
-    assert hip._held("libhiprtc.so") == ["/torch/lib/libhiprtc.so.6"]
-    monkeypatch.setattr(hip, "_MAPS", tmp_path / "none")
-    assert hip._held("libamdhip64.so") == []
