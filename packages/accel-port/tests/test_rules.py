@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from accel_port import report
 from accel_port.porting import ImportRule, port
 from accel_port.project import port_files
 from accel_port.rules import RULES
