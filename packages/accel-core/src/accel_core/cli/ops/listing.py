@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The builders of an accelerator: DeepSpeed's names, and those of its package's own op table.
 
-The op tables of the other installed vendor packages say which of them has an op that is missing. Imports no runtime,
-except in the child process of `accel ops build|test`, which loads the ops one at a time (`main`).
+The child process of `accel ops build|test` loads the ops one at a time (`main`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import pkgutil
 import sys
 import time
 from collections.abc import Sequence
@@ -20,10 +17,8 @@ from typing import Any
 
 from accel_core.api import get_accelerator
 from accel_core.errors import AccelError, UnknownBuilder, in_short
-from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.processes import serve
-from accel_core.selection.candidates import discover
 
 SERVED, MISSING, OK, FAILED = "served", "missing", "ok", "failed"
 
@@ -44,41 +39,6 @@ class Row:
     state: str
     reason: str
     seconds: float | None = None
-
-
-def table_in(package: str) -> OpTable:
-    """Return `TABLE` of an op builder package; an empty table if it has none or cannot be imported."""
-    try:
-        table = pkgutil.resolve_name(f"{package}:TABLE")
-    except (Exception, SystemExit):
-        table = None
-    return table if isinstance(table, OpTable) else OpTable(package, {})
-
-
-def packages_with(builder: str) -> dict[str, str]:
-    """Return the packages whose op table has the builder, each with the key of its accelerator.
-
-    The table is `TABLE` of `op_builder` in the package of the accelerator class, as in the template of vendor packages.
-    """
-    found: dict[str, str] = {}
-    for vendor in discover().vendors:
-        package = vendor.accelerator.partition(":")[0].partition(".")[0]
-        if builder in table_in(f"{package}.op_builder"):
-            found.setdefault(vendor.distribution, vendor.key)
-    return dict(sorted(found.items()))
-
-
-def with_packages(row: Row) -> Row:
-    """Add to a missing row the packages that have the op for another accelerator."""
-    packages = packages_with(row.builder) if row.state == MISSING else {}
-    if not packages:
-        return row
-    return dataclasses.replace(row, reason=f"{row.reason}; {sentence(packages)}")
-
-
-def sentence(packages: dict[str, str]) -> str:
-    """Return a sentence with the packages and the accelerator of each."""
-    return " and ".join(f"{package} has it for {key}" for package, key in packages.items())
 
 
 def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
@@ -102,14 +62,10 @@ def _row(accelerator: Any, name: str) -> Row:
 
 
 def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> UnknownBuilder:
-    near, facts = [], []
-    for name in names:
-        near += [match for match in _near(name, known) if match not in near]
-        packages = packages_with(name)
-        facts.append(f"{name!r}" + (f" ({sentence(packages)})" if packages else ""))
+    near = dict.fromkeys(match for name in names for match in _near(name, known))
     hint = f"; expected a builder such as {', '.join(near)}" if near else ""
     return UnknownBuilder(
-        f"{device} has no such op builder: {'; '.join(facts)}{hint}",
+        f"{device} has no such op builder: {'; '.join(map(repr, names))}{hint}",
         do="choose one that `accel ops list` shows",
     )
 
