@@ -112,55 +112,6 @@ def request_from_environment(upstream: frozenset[str] | None) -> Request:
     )
 
 
-def select(
-    deepspeed: DeepSpeed,
-    after_importing_deepspeed: Callable[[], Any],
-    deepspeed_asked: Callable[[], bool],
-    key: str | None = None,
-) -> Selection:
-    """Select and construct the accelerator.
-
-    after_importing_deepspeed: imports deepspeed, whose import selects, and returns the accelerator it selected.
-    deepspeed_asked: returns whether an import of deepspeed has called `get_accelerator()` since the last call.
-    key: what to choose in place of DS_ACCELERATOR's.
-    The error of a failed selection is in the verdict, not raised.
-    """
-    if error := _torch_fails():
-        return Selection(Request(), Verdict(NextStep.FAIL, None, (), error=messages.torch_fails(error)))
-    request = request_from_environment(deepspeed.keys())
-    request = request if key is None else replace(request, asked=key)
-    candidates = CandidateSet(deepspeed, request.asked)
-
-    def ask(candidate: Candidate) -> tuple[Candidate, str]:
-        return candidates.confirm(candidate), privateuse1_holder()
-
-    def made(candidate: Candidate, vendor: Vendor | None, deepspeed_first: bool) -> Any:
-        accelerator = after_importing_deepspeed() if deepspeed_first else None
-        if accelerator is not None:
-            return accelerator
-        with about_to(f"import and construct the accelerator of {candidate.label}"):
-            return deepspeed.accelerator(candidate.key) if vendor is None else construct(vendor)
-
-    def build(candidate: Candidate) -> Any:
-        vendor = candidates.vendor(candidate)
-        deepspeed_first = vendor is None or vendor.imports_deepspeed
-        try:
-            try:
-                return made(candidate, vendor, deepspeed_first)
-            except Exception:
-                if deepspeed_first or not deepspeed_asked():
-                    raise
-            # The class derives from DeepSpeed's own without `imports_deepspeed` in its record. Try again with
-            # deepspeed imported first, as in a program that begins with deepspeed.
-            return made(candidate, vendor, True)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return _unbuildable(candidate, error, "" if vendor is None else _advice(vendor))
-
-    return run_selection(candidates, request, ask, build)
-
-
 def run_selection(
     candidates: CandidateSet,
     request: Request,
@@ -306,7 +257,7 @@ class CurrentAccelerator:
     # ---------------------------------------------------------------------------------- selection
 
     def _of_key(self, key: str | None) -> Any:
-        selection = select(self.deepspeed, self.deepspeed.load, self._has_deepspeed_asked, key or "")
+        selection = self._select(key or "", lambda: self.deepspeed.load())
         error = selection.verdict.error
         if error is not None:
             raise NotAnAccelerator(
@@ -319,6 +270,43 @@ class CurrentAccelerator:
             for warning in selection.verdict.warnings
         )
         return selection.accelerator
+
+    def _select(self, asked: str | None, import_deepspeed: Callable[[], Any]) -> Selection:
+        """Select and construct the accelerator. The error of a failed selection is in the verdict, not raised.
+
+        import_deepspeed: returns the accelerator that the import selected, if that is the one to use.
+        """
+        if error := _torch_fails():
+            return Selection(Request(), Verdict(NextStep.FAIL, None, (), error=messages.torch_fails(error)))
+        request = replace(request_from_environment(self.deepspeed.keys()), asked=asked)
+        candidates = CandidateSet(self.deepspeed, asked)
+
+        def confirm(candidate: Candidate) -> tuple[Candidate, str]:
+            return candidates.confirm(candidate), privateuse1_holder()
+
+        def build(candidate: Candidate) -> Any:
+            vendor = candidates.vendor(candidate)
+            deepspeed_first = vendor is None or vendor.imports_deepspeed
+            self._deepspeed_asked = False
+            while True:
+                try:
+                    accelerator = import_deepspeed() if deepspeed_first else None
+                    if accelerator is not None:
+                        return accelerator
+                    with about_to(f"import and construct the accelerator of {candidate.label}"):
+                        return (
+                            self.deepspeed.accelerator(candidate.key) if vendor is None else construct(vendor)
+                        )
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    if deepspeed_first or not self._deepspeed_asked or not isinstance(error, Exception):
+                        return _unbuildable(candidate, error, "" if vendor is None else _advice(vendor))
+                # The class derives from DeepSpeed's own without `imports_deepspeed` in its record. Try again with
+                # deepspeed imported first, as in a program that begins with deepspeed.
+                deepspeed_first = True
+
+        return run_selection(candidates, request, confirm, build)
 
     def _select_once(self) -> DeepSpeedAccelerator:
         with self._lock:
@@ -355,7 +343,7 @@ class CurrentAccelerator:
             raise _reentered()
         self._selecting = True
         try:
-            selection = select(self.deepspeed, self._after_importing_deepspeed, self._has_deepspeed_asked)
+            selection = self._select(env.DS_ACCELERATOR.raw(), self._after_importing_deepspeed)
         finally:
             self._selecting = False
         if self._selection is not None:
@@ -375,10 +363,6 @@ class CurrentAccelerator:
             self._lock.acquire()
             self._selecting = True
         return self._accelerator
-
-    def _has_deepspeed_asked(self) -> bool:
-        asked, self._deepspeed_asked = self._deepspeed_asked, False
-        return asked
 
     def _publish(self, accel: Any) -> None:
         former, self._accelerator = self._accelerator, accel
