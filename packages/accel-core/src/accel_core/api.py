@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 
 from accel_core.errors import AccelError
@@ -47,22 +47,16 @@ def explain() -> Explanation:
     return explained(selection, [candidate for candidate in others if candidate.key != asked])
 
 
-@contextmanager
-def device_index(index: int | None) -> Iterator[None]:
+def device_index(index: int | None) -> AbstractContextManager[None]:
     """Make a device the current one of this thread inside a `with` block; the previous one is restored after it.
 
     None changes nothing, as in `torch.accelerator.device_index`: it is the index of a tensor on the CPU.
     """
     if index is None:
-        yield
-        return
-    accelerator = get_accelerator()
-    former = accelerator.current_device()
-    accelerator.set_device(index)
-    try:
-        yield
-    finally:
-        accelerator.set_device(former)
+        return nullcontext()
+    from accel_core import device  # imports torch
+
+    return device.device_index(get_accelerator(), index)
 
 
 def import_hooks() -> list[tuple[str, Callable[[ModuleType], None]]]:

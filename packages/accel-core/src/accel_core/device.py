@@ -44,13 +44,6 @@ def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collectio
             f"{', '.join(map(repr, unknown))}{hint}",
             do="correct the key in the vendor package's traits.py",
         )
-    if wrong := sorted(key for key, trait in by_key.items() if not isinstance(trait, Trait)):
-        raise InvalidTraits(
-            f"the traits of {device} have values of another type: "
-            f"{', '.join(f'{key}: {type(by_key[key]).__name__}' for key in wrong)}; expected "
-            "accel_core.vendor.Trait for each key",
-            do="use Trait.unsupported(reason) or Trait.not_implemented(reason)",
-        )
     return by_key
 
 
@@ -79,14 +72,15 @@ def _add_torch_names(module: Any, accelerator: TorchDeviceAccelerator) -> None:
     """
     if not hasattr(module, "get_rng_state"):
         return  # torch.cpu: its random state is always restored
-    current = partial(_current_device, accelerator)
+    current = partial(device_index, accelerator)
     for name, value in {"_initialized": True, "is_initialized": lambda: True, "device": current}.items():
         if not hasattr(module, name):
             setattr(module, name, value)
 
 
 @contextmanager
-def _current_device(accelerator: TorchDeviceAccelerator, index: int) -> Iterator[None]:
+def device_index(accelerator: DeepSpeedAccelerator, index: int) -> Iterator[None]:
+    """Make a device the current one of this thread inside a `with` block; the previous one is restored after it."""
     former = accelerator.current_device()
     accelerator.set_device(index)
     try:
