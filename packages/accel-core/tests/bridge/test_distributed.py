@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job: its ranks with a launcher and without, its store, the devices of a mask, its end, what is said of faults."""
 
-import inspect
 import shutil
 import socket
 import subprocess
@@ -59,18 +58,6 @@ def test_a_failure_without_a_device_names_the_accelerator_and_keeps_the_cause() 
 def test_any_other_failure_stays_as_it_is(devices: int) -> None:
     with pytest.raises(ValueError, match=r"^ToyCCL is only supported with toys$"):
         distributed.explained(_raising, lambda: Accelerator(devices))()
-
-
-def test_arguments_are_passed_on_and_the_signature_is_kept() -> None:
-    seen: list[Any] = []
-
-    def stock(dist_backend: str | None = None, *, timeout: int = 3, rank: int = 0) -> None:
-        seen.append((dist_backend, timeout))
-
-    wrapped = distributed.explained(stock, lambda: Accelerator(1))
-    wrapped("gloo", timeout=5, rank=0)
-    assert seen == [("gloo", 5)]
-    assert inspect.signature(wrapped) == inspect.signature(stock)
 
 
 class Host(Accelerator):
@@ -133,20 +120,6 @@ def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(toy: Any, first
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if late else {}
     ended = toy.run(snippet, DS_ACCELERATOR="cpu" if late else "toy", **autoload)
     assert ended.report == ["deepspeed.comm.comm"] * 3
-
-
-@pytest.mark.upstream
-def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(toy: Any) -> None:
-    snippet = """
-        import deepspeed, json
-        try:
-            store = "file:///nonexistent/store"
-            deepspeed.init_distributed(dist_backend="nccl", init_method=store, rank=0, world_size=1)
-        except ValueError as error:
-            print(json.dumps(type(error).__name__))
-    """
-    ended = toy.run(snippet, DS_ACCELERATOR="toy", TOY_DEVICES="0")
-    assert ended.report == "NoDeviceForCollectives"
 
 
 def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp_path: Path) -> None:
@@ -313,16 +286,6 @@ def test_a_late_thread_of_gloo_does_not_abort_the_end(children: Any, first: str,
             pytest.importorskip(package, reason=f"not run: package {package.replace('_', '-')}")
     done = children.run(ONE_RANK.format(first=first), LD_PRELOAD=late, DS_ACCELERATOR="cpu")
     assert "late\n" in done.err, "the fault was not planted"
-
-
-def test_without_threads_of_torch_nothing_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Of this process, an earlier test may have left some.
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1/comm").write_text("python\n")
-    monkeypatch.setattr(torch_threads, "_TASKS", tmp_path)
-    assert torch_threads.wait_until_idle(limit=0.0)
 
 
 @contextmanager

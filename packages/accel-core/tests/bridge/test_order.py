@@ -265,21 +265,6 @@ def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: 
     )
 
 
-def test_without_deepspeed_it_is_broken_and_the_cpu_is_not_taken_silently(classic: Any) -> None:
-    failed = classic.attempt(
-        """
-        import sys
-        sys.modules["deepspeed"] = None
-        import accel_core
-        accel_core.get_accelerator()
-        """,
-        DS_ACCELERATOR="classic",
-    )
-    assert failed.status == 1
-    assert "DS_ACCELERATOR=classic cannot be used" in failed.err
-    assert "deepspeed" in failed.err
-
-
 # --- a selection that failed and was caught fails again, the same way; nobody ends on the CPU silently
 
 #: Calls each step twice, and prints the kinds and texts of what they raised.
@@ -354,42 +339,6 @@ def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_t
         agreement.hold("accel_toy")
         """,
         DS_ACCELERATOR="tpu",
-    )
-
-
-def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(toy: Any) -> None:
-    refused = toy.run(
-        """
-        import json, accel_core, accel_toy, deepspeed
-        texts = []
-        for door in (deepspeed.accelerator, accel_core):
-            for wrong in (object(), accel_toy.Toy_Accelerator, "toy"):
-                for kind in (AssertionError, TypeError):
-                    try:
-                        door.set_accelerator(wrong)
-                    except kind as error:
-                        texts.append(str(error))
-        import agreement
-        agreement.hold("accel_toy")
-        print(json.dumps(texts))
-        """
-    ).report
-    assert len(refused) == 12
-    assert refused[:6] == refused[6:]
-    assert "[ACC-206]" in refused[0]
-    assert "methods (available_memory, " in refused[0]
-    assert "an instance, not the class: add ()" in refused[2]
-
-
-def test_clearing_the_choice_selects_again(both: Any) -> None:
-    both.run(
-        """
-        import os, accel_core, deepspeed, agreement
-        agreement.hold("accel_toy")
-        os.environ["DS_ACCELERATOR"] = "classic"
-        deepspeed.accelerator.set_accelerator(None)
-        agreement.hold("accel_classic")
-        """
     )
 
 

@@ -163,48 +163,6 @@ def test_supa_is_upstreams_object_asked_for_or_detected(supa: Any, first: str, a
     supa.run(f"{first}\nif True:{_AGREE.format(key='supa', name='SUPA_Accelerator')}", DS_ACCELERATOR=asked)
 
 
-@needs_supa
-@pytest.mark.upstream
-def test_an_importable_wheel_without_a_device_is_not_detected(children: Any, tmp_path: Path) -> None:
-    (tmp_path / "torch_supa.py").write_text(_TORCH_SUPA.format(devices=0))
-    children.run(
-        """
-        import accel_core
-        said = accel_core.explain()
-        supa = next(candidate for candidate in said.candidates if candidate.key == "supa")
-        assert said.chosen != "supa"
-        assert (supa.state.value, supa.devices) == ("absent", 0), supa
-        """,
-        [tmp_path],
-    )
-
-
-@pytest.mark.sample("import deepspeed")
-@needs_supa
-@pytest.mark.upstream
-@pytest.mark.parametrize("first", _FIRST)
-def test_a_runtime_that_crashes_is_reported_when_asked_for(children: Any, tmp_path: Path, first: str) -> None:
-    (tmp_path / "torch_supa.py").write_text("raise OSError('libsupa.so: cannot open shared object file')")
-    failed = children.attempt(first, [tmp_path], DS_ACCELERATOR="supa")
-    assert failed.status == 1
-    assert "DS_ACCELERATOR=supa cannot be used: SUPA_Accelerator requires torch_supa" in failed.err
-    assert "OSError: libsupa.so: cannot open shared object file" in failed.err
-
-
-@pytest.mark.sample("import deepspeed")
-@pytest.mark.upstream
-@pytest.mark.parametrize("first", _FIRST)
-def test_cuda_asked_for_on_a_machine_without_a_card_is_upstreams_object(
-    children: Any, tmp_path: Path, first: str
-) -> None:
-    # A distribution is found once: this one hides an installed accel-cuda and its record.
-    (tmp_path / "accel_cuda-0.dist-info").mkdir()
-    (tmp_path / "accel_cuda-0.dist-info/METADATA").write_text("Name: accel-cuda\nVersion: 0\n")
-    pretended = "import torch; torch.version.cuda = '12.8'"
-    agree = _AGREE.format(key="cuda", name="CUDA_Accelerator")
-    children.run(f"{pretended}\n{first}\nif True:{agree}", [tmp_path], DS_ACCELERATOR="cuda")
-
-
 def test_without_deepspeed_the_error_names_what_to_install(supa: Any) -> None:
     without = "import sys; sys.modules['deepspeed'] = None\nimport accel_core; accel_core.get_accelerator()"
     for failed in (supa.attempt(without), supa.attempt(without, DS_ACCELERATOR="supa")):

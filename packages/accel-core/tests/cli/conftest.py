@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -21,6 +20,8 @@ import pytest
 import accel_core
 from accel_core import processes
 from accel_core.vendor import INTERFACE_VERSION
+
+from ..site_packages import SitePackages
 
 FAKES = Path(__file__).with_name("fakes")
 #: Import names of what accel-core needs; everything else of this interpreter stays out of sight.
@@ -85,41 +86,17 @@ class Result:
         return next(candidate for candidate in self.report["candidates"] if candidate["label"] == label)
 
 
-class Environment:
+class Environment(SitePackages):
     """A site folder with fake packages, and the bare Python that sees it."""
 
-    def __init__(self, python: Path, site: Path) -> None:
-        self.python, self.site = python, site
-
-    def distribution(
-        self,
-        name: str,
-        version: str = "1.0",
-        entry_points: Mapping[str, Mapping[str, str]] | None = None,
-        requires: tuple[str, ...] = (),
-    ) -> None:
-        """Metadata of an installed package."""
-        folder = self.site / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-        (folder / "METADATA").write_text("\n".join(lines) + "\n")
-        sections = (
-            f"[{group}]\n" + "".join(f"{point} = {target}\n" for point, target in points.items())
-            for group, points in (entry_points or {}).items()
-        )
-        (folder / "entry_points.txt").write_text("\n".join(sections))
-
-    def module(self, path: str, source: str) -> None:
-        """A module, by its path in the site folder."""
-        file = self.site / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(dedent(source))
+    def __init__(self, python: Path, path: Path) -> None:
+        super().__init__(path)
+        self.python = python
 
     def torch(self, version: str = "2.13.0") -> None:
         """The fake torch."""
-        shutil.copytree(FAKES / "torch", self.site / "torch")
-        (self.site / "torch/version.py").write_text(
+        shutil.copytree(FAKES / "torch", self.path / "torch")
+        (self.path / "torch/version.py").write_text(
             f"__version__ = {version!r}\ncuda = None\nhip = None\nxpu = None\n"
         )
         self.distribution("torch", version)
@@ -170,23 +147,23 @@ class Environment:
 
     def python_module(self, name: str, **variables: str) -> Result:
         """A module of the site folder, run as a program."""
-        return run(self.python, "-m", name, PYTHONPATH=str(self.site), **variables)
+        return run(self.python, "-m", name, PYTHONPATH=str(self.path), **variables)
 
     def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
         """`accel …` in this environment."""
         return run(
-            self.python, "-m", "accel_core.cli", *arguments, cwd=cwd, PYTHONPATH=str(self.site), **variables
+            self.python, "-m", "accel_core.cli", *arguments, cwd=cwd, PYTHONPATH=str(self.path), **variables
         )
 
     def doctor(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
         """`accel doctor --json …` in this environment; what does not hang has a minute, on a busy machine too."""
         patience = () if "--timeout" in arguments else ("--timeout", "60")
-        of_torch = {"TORCH_EXTENSIONS_DIR": str(self.site / "extensions"), **variables}
+        of_torch = {"TORCH_EXTENSIONS_DIR": str(self.path / "extensions"), **variables}
         return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **of_torch)
 
     def start(self, *arguments: str, stdout: int, stderr: int, **variables: str) -> subprocess.Popen[bytes]:
         """`accel …` in this environment, which a test watches; a terminal, if it has one, is 100 columns wide."""
-        environment = {**os.environ, "PYTHONPATH": str(self.site), "TERM": "xterm", "COLUMNS": "100"}
+        environment = {**os.environ, "PYTHONPATH": str(self.path), "TERM": "xterm", "COLUMNS": "100"}
         command = [self.python, "-m", "accel_core.cli", *arguments]
         return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment | variables)
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command itself: lazy, open to other packages; `accel env`; the doctor on a terminal."""
 
-import importlib.metadata
 import json
 import os
 import pty
@@ -131,20 +130,6 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     assert "'env' of accel-extra is left out" in own.err
 
 
-def test_no_other_installed_package_has_a_script_of_this_name() -> None:
-    points = importlib.metadata.entry_points(group="console_scripts", name="accel")
-    assert {point.dist.name for point in points if point.dist} == {"accel-core"}
-    files = (
-        file
-        for dist in importlib.metadata.distributions()
-        for file in dist.files or ()
-        if file.stem == "accel"
-    )
-    assert {str(file) for file in files if Path(str(file)).parent.name in ("bin", "Scripts")} <= {
-        "../../../bin/accel"
-    }
-
-
 def test_a_reader_that_stops_reading_is_no_traceback() -> None:
     command = [sys.executable, "-m", "accel_core.cli", "env", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -269,19 +254,6 @@ def test_everything_is_reported_at_every_width(
     assert all(len(line) <= columns for line in text.splitlines() if line not in advised)
 
 
-def test_without_colour_there_is_no_escape_and_the_state_is_still_a_word(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    coloured = shown(capsys, report(NPU, CPU))
-    monkeypatch.setenv("NO_COLOR", "1")
-    plain = shown(capsys, report(NPU, CPU))
-    colours = re.compile(r"\x1b\[[\d;]*3\d")
-    assert colours.search(coloured)
-    assert not colours.search(plain)
-    assert "broken" in plain
-
-
 def test_when_torch_fails_it_says_that_no_run_can_start(capsys: pytest.CaptureFixture[str]) -> None:
     torch = Torch(
         "2.13.0", False, True, "OSError: no", "torch_sick", "torch-sick", "1.0", error="Traceback: deep"
@@ -342,11 +314,3 @@ def test_on_a_terminal_it_says_what_it_waits_for_and_the_report_has_none_of_it(
         report = json.load(process.stdout)
     os.close(ours)
     assert report["torch"]["version"] == "2.13.0"
-
-
-def test_without_a_terminal_it_says_nothing_more(start: Start, go: Path) -> None:
-    go.touch()
-    with start(subprocess.PIPE) as process:
-        report, errors = process.communicate()
-    assert errors == b""
-    assert json.loads(report)["torch"]["version"] == "2.13.0"

@@ -75,13 +75,6 @@ def test_two_installations_share_a_library(source: Source, tmp_path: Path) -> No
     assert first.key() != second.key()
 
 
-def test_two_machines_may_share_a_home(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = build.library(source)
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    assert build.library(source).parent != here.parent
-    assert here.exists()
-
-
 def test_a_compiler_error_is_quoted(source: Source, cache: Path) -> None:
     source.units[0].write_text("int answer( {\n")
     with pytest.raises(BuildFailed, match="ACC-403") as raised:
@@ -120,13 +113,6 @@ def test_another_word_is_another_compiler_and_so_is_another_program(
         monkeypatch.setenv("CXX", command)
         found.append(compiler.identity(compiler.find()))
     assert len(set(found)) == 8
-
-
-def test_an_empty_cxx_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CXX", raising=False)
-    usual = compiler.find()
-    monkeypatch.setenv("CXX", " ")
-    assert compiler.find() == usual
 
 
 @pytest.mark.parametrize(
@@ -284,23 +270,6 @@ def test_builders_without_locks_leave_each_other_alone(
     with ThreadPoolExecutor(4) as pool:
         paths = set(pool.map(lambda _: build.library(source, compile_library), range(4)))
     assert set(map(answer, paths)) == {42}
-
-
-def test_a_builder_with_the_lock_leaves_one_without_alone(
-    source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def meanwhile(source: Source, target: Path) -> None:
-        monkeypatch.undo()
-        monkeypatch.setenv("ACCEL_CACHE_DIR", str(cache))
-        build.library(source)
-        assert target.parent.is_dir()
-        compiler.compile_library(source, target)
-
-    def fail(*_: object, **__: object) -> None:
-        raise NotImplementedError
-
-    monkeypatch.setattr(filelock, "FileLock", fail)
-    assert build.library(source, meanwhile).is_file()
 
 
 def test_a_builder_that_was_stopped_blocks_nobody_for_ever(

@@ -9,8 +9,6 @@ import logging
 import os
 import pickle
 import random
-import re
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -20,89 +18,19 @@ from typing import Any
 
 import pytest
 
-from accel_core import devices, errors, launchers
+from accel_core import errors, launchers
 from accel_core.api import CURRENT
 from accel_core.selection.candidates import Candidate
 
-_VENDOR = """\
-from accel_core.vendor import Vendor
-
-VENDOR = Vendor(
-    key={key!r}, interface={interface}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
-    priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
-)
-"""
-_PROBE = """\
-from accel_core.vendor import Confirmation, Evidence
-
-def evidence():
-    {evidence}
-
-def confirm():
-    {confirm}
-"""
-_ACCELERATOR = """\
-import torch
-
-from accel_core import OpTable, TorchDeviceAccelerator
-
-class Fake_Accelerator(TorchDeviceAccelerator):
-    def __init__(self):
-        {init}
-        super().__init__({key!r}, collectives="gloo", ops=OpTable("{module}", {{}}), device_module=torch.cpu)
-
-    def visible_devices_envs(self):
-        return ["FAKE_VISIBLE_DEVICES"]
-"""
+from ..site_packages import SitePackages
 
 
-class Machine:
-    """What is installed, and the one call that selects.
+class Machine(SitePackages):
+    """What is installed, and the one call that selects."""
 
-    site: a folder on sys.path in which packages are installed.
-    """
-
-    def __init__(self, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.site, self._monkeypatch = site, monkeypatch
-
-    def install(
-        self,
-        key: str,
-        *,
-        package: str = "",
-        priority: int | None = None,
-        interface: int = 2,
-        evidence: str = "return Evidence(True, None, 'its runtime is installed')",
-        confirm: str = "return Confirmation(2, 'its runtime counts 2')",
-        init: str = "pass",
-        record: str = "",
-        vendor: str = _VENDOR,
-        accelerator: str = _ACCELERATOR,
-    ) -> str:
-        """Install a vendor package whose functions have these bodies; returns the name of its module."""
-        package = package or f"accel-{key}"
-        module = f"fake_{re.sub('[^a-z]', '_', package)}"
-        self.distribution(package, f"{key} = {module}.vendor:VENDOR")
-        values = {
-            "key": key, "interface": interface, "module": module, "package": package, "record": record,
-            "priority": devices.known_device(key).priority if priority is None else priority,
-            "evidence": evidence, "confirm": confirm, "init": init,
-        }  # fmt: skip
-        folder = self.site / module
-        folder.mkdir()
-        (folder / "__init__.py").touch()
-        for name, text in {"vendor": vendor, "probe": _PROBE, "accelerator": accelerator}.items():
-            (folder / f"{name}.py").write_text(text.format(**values) if "{" in text else text)
-        importlib.invalidate_caches()
-        return module
-
-    def distribution(self, package: str, entry: str) -> None:
-        """Write the metadata by which `importlib.metadata` finds a package and its vendor entry point."""
-        info = self.site / f"{package.replace('-', '_')}-1.2.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[accel.vendors]\n{entry}\n")
-        importlib.invalidate_caches()
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(path)
+        self._monkeypatch = monkeypatch
 
     def select(self, **variables: str) -> Any:
         """`get_accelerator()`, after which nothing but the accelerator is different.
@@ -199,8 +127,8 @@ def machine(
     # A distribution's name is found once: these hide the vendors of the environment that the tests run in.
     for point in importlib.metadata.entry_points(group="accel.vendors"):
         if point.dist is not None:
-            machine.distribution(point.dist.name, "")
-    machine.distribution("accel-ops", "")  # else advice to install a vendor package names it too
+            machine.distribution(point.dist.name)
+    machine.distribution("accel-ops")  # else advice to install a vendor package names it too
     monkeypatch.syspath_prepend(site)
     monkeypatch.chdir(folder)
     machine.install("cpu", confirm="return Confirmation(1, 'always there')")
@@ -216,5 +144,5 @@ def accelerator(machine: Machine) -> Any:
     """An accelerator that the program has made by itself."""
     module = machine.install("own", priority=1)
     made = importlib.import_module(f"{module}.accelerator").Fake_Accelerator()
-    shutil.rmtree(machine.site / "accel_own-1.2.dist-info")
+    machine.remove("accel-own")
     return made

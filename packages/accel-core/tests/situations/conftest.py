@@ -21,38 +21,14 @@ import pytest
 
 from accel_core.processes import Child
 
+from ..site_packages import SitePackages
+
 PROGRAMS = Path(__file__).with_name("programs")
 TOYS = Path(__file__).resolve().parents[4] / "shared/toy_vendors"
 #: Nothing of these may leak in from the shell that runs the tests.
 STEERING = ("ACCEL_", "DS_", "TOY_", "CLASSIC_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "RANK")
 STEERING += ("LOCAL_", "WORLD_SIZE", "MASTER_", "PYTEST_", "ASCEND_", "COLUMNS", "GROUP_", "ROLE_")
 
-VENDOR = """
-from accel_core.vendor import Confirmation, Evidence, Vendor
-
-VENDOR = Vendor(
-    key={key!r}, interface={interface}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.vendor",
-    priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
-)
-
-def evidence():
-    return Evidence(True, {hardware}, "its device file was looked for")
-
-def confirm():
-    {confirm}
-    return Confirmation({devices}, "its runtime counts {devices}")
-"""
-ACCELERATOR = """
-import torch
-from accel_core import OpTable, TorchDeviceAccelerator
-
-class Fake_Accelerator(TorchDeviceAccelerator):
-    def __init__(self):
-        super().__init__({key!r}, collectives="gloo", ops=OpTable("{module}", {{}}), device_module=torch.cpu)
-
-    def visible_devices_envs(self):
-        return ["FAKE_VISIBLE_DEVICES"]
-"""
 #: As vendors' runtimes do: claims torch's PrivateUse1 slot and registers torch.<key>.
 RUNTIME = """
 import sys, types, torch
@@ -87,11 +63,12 @@ class Ended:
         return self.death or self.error
 
 
-class Site:
+class Site(SitePackages):
     """What is installed beside torch, deepspeed, accel-core and accel-cpu: no other package of this repository."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.root = folder / "site", folder / "root"
+        super().__init__(folder / "site")
+        self.root = folder / "root"
         self.path.mkdir()
         self.root.mkdir()
         self.device_file("torch/version.py")  # a build for CPUs, whatever is installed here
@@ -99,31 +76,11 @@ class Site:
             if dist.entry_points.select(group="accel.vendors") and dist.name != "accel-cpu":
                 self.distribution(dist.name, "0")
 
-    def distribution(self, name: str, version: str = "1.0", **entry_points: str) -> None:
-        """Metadata of an installed package; stands before an installed one of this name."""
-        self.remove(name)
-        folder = self.path / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        sections = (f"[{group.replace('_', '.')}]\n{line}\n" for group, line in entry_points.items())
-        (folder / "entry_points.txt").write_text("".join(sections))
-
-    def remove(self, name: str) -> None:
-        """Remove the metadata from this site: an installed package of this name is seen again."""
-        for former in self.path.glob(f"{name.replace('-', '_')}-*.dist-info"):
-            shutil.rmtree(former)
-
-    def module(self, path: str, source: str) -> None:
-        """A module, by its path."""
-        file = self.path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(source)
-
     def toy(self, name: str = "toy") -> None:
         """One of the toy vendors of this repository."""
         package = f"accel_{name}"
         shutil.copytree(TOYS / f"accel-{name}" / "src" / package, self.path / package)
-        self.distribution(f"accel-{name}", accel_vendors=f"{name} = {package}.vendor:VENDOR")
+        self.distribution(f"accel-{name}", entry_points={"accel.vendors": {name: f"{package}.vendor:VENDOR"}})
 
     def vendor(
         self,
@@ -131,30 +88,20 @@ class Site:
         priority: int = 2000,
         confirm: str = "pass",
         devices: int = 2,
-        record: str = "",
-        package: str = "",
-        interface: int = 2,
         hardware: bool | None = True,
-        vendor: str = VENDOR,
-        accelerator: str = ACCELERATOR,
+        **fields: Any,
     ) -> None:
         """A vendor package of our making."""
-        package = package or f"accel-{key}"
-        module = f"fake_{package.replace('-', '_')}"
-        values = {"key": key, "module": module, "package": package, "record": record}
-        values |= {"priority": str(priority), "confirm": confirm, "devices": str(devices)}
-        values |= {"interface": str(interface), "hardware": str(hardware)}
-        self.module(f"{module}/__init__.py", "")
-        for stem, text in (("vendor", vendor), ("accelerator", accelerator)):
-            self.module(f"{module}/{stem}.py", text.format(**values) if "{key" in text else text)
-        self.distribution(package, accel_vendors=f"{key} = {module}.vendor:VENDOR")
+        evidence = f"return Evidence(True, {hardware}, 'its device file was looked for')"
+        counted = f"{confirm}\n    return Confirmation({devices}, 'its runtime counts {devices}')"
+        self.install(key, priority=priority, evidence=evidence, confirm=counted, **fields)
 
     def runtime(self, key: str, source: str = RUNTIME, devices: int = 2, autoload: bool = False) -> None:
         """A vendor's runtime torch_<key>; torch imports it by itself where it asks for that."""
         name = f"torch_{key}"
         self.module(f"{name}.py", source.format(key=key, devices=devices) if "{key}" in source else source)
-        points = {"torch_backends": f"{name} = {name}:_autoload"} if autoload else {}
-        self.distribution(name, "2.13.0", **points)
+        points = {"torch.backends": {name: f"{name}:_autoload"}} if autoload else {}
+        self.distribution(name, "2.13.0", points)
 
     def device_file(self, path: str) -> None:
         """A file under the recorded machine's root."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A torch for the doctor's tests: as much of it as the doctor's children touch, and its way with backend extensions.
 
-test_doctor.py holds this file against the real one.
+The situation "a backend extension breaks import torch" has the real one.
 """
 
 import os
