@@ -16,12 +16,9 @@ from accel_core import devices, install, processes
 from accel_core.api import CURRENT
 from accel_core.errors import (
     AcceleratorUnavailable,
-    InterfaceMismatch,
     UnknownAccelerator,
 )
 from accel_core.selection.candidates import State
-
-from .conftest import whole
 
 REQUIRES = {
     "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
@@ -157,40 +154,6 @@ def test_no_message_says_pip_install_of_ours_by_itself() -> None:
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
         if file.name != "install.py":
             assert not ours.search(file.read_text(encoding="utf-8")), file
-
-
-# ------------------------------------------------------------------- a program that imports a package
-
-
-def package(machine: Any, submodule: str) -> None:
-    machine.distribution("accel-newer")
-    exports = (
-        "from accel_core.vendor import lazy_exports\n__getattr__ = lazy_exports(__name__, {'New': 'part'})\n"
-    )
-    machine.module("accel_newer/__init__.py", exports)
-    machine.module("accel_newer/part.py", submodule)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    ["from accel_core.vendor import Telepathy", "import accel_core.telepathy"],
-    ids=["name", "module"],
-)
-def test_a_package_that_needs_a_newer_core_says_so_when_a_program_imports_it(
-    machine: Any, wanted: str
-) -> None:
-    package(machine, f"{wanted}\n")
-    with pytest.raises(ImportError) as error:
-        from accel_newer import New  # noqa: F401
-    assert isinstance(error.value, InterfaceMismatch)
-    assert "pip install --upgrade ./packages/accel-core" in whole(error.value).do
-    assert "elepathy" in str(error.value)
-
-
-def test_any_other_import_that_fails_is_left_as_it_is(machine: Any) -> None:
-    package(machine, "import torch_newer\n")
-    with pytest.raises(ModuleNotFoundError, match="torch_newer"):
-        from accel_newer import New  # noqa: F401
 
 
 # --- who is warned, when, and what a process says that may not live to say more

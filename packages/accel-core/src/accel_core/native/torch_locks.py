@@ -23,11 +23,6 @@ def stale() -> list[Path]:
     return stale_among([*root.glob("*/lock"), *root.glob("*/*/lock")])
 
 
-def stale_in(build: Path) -> list[Path]:
-    """Return the lock of a build folder, if no local process has it open."""
-    return stale_among([build / "lock"])
-
-
 def stale_among(locks: Iterable[Path]) -> list[Path]:
     """Return the existing files among these that no local process has open; none since torch 2.14."""
     waits = in_range(distribution_version("torch") or "0", "<2.14")  # newer builds use locks of the kernel

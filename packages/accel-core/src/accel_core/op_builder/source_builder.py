@@ -54,7 +54,7 @@ class SourceBuilder(OpBuilder):
                 do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
         builder = cls()
-        for lock in torch_locks.stale_in(trust.checked_torch_extension(builder.name)):
+        for lock in torch_locks.stale_among([trust.checked_torch_extension(builder.name) / "lock"]):
             _log.warning("torch waits for a build that was killed: no process has %s open; delete it", lock)
         return builder.load(verbose=verbose)
 
