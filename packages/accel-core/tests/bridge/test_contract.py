@@ -15,58 +15,6 @@ from accel_core.vendor import deepspeed_folder
 pytestmark = pytest.mark.upstream
 
 
-_MEMBERS = """
-    import inspect, json, accel_core
-    Ours = accel_core.DeepSpeedAccelerator
-    own = set(dir(Ours))  # before the bridge adds anything
-    import deepspeed
-    from deepspeed.accelerator import DeepSpeedAccelerator as Upstream
-    from deepspeed.accelerator.real_accelerator import _validate_accelerator
-    from deepspeed.ops.op_builder.builder import OpBuilder
-    wrong = [f"{name} is missing" for name in Upstream.__abstractmethods__ - own]
-    for name, member in inspect.getmembers(Upstream, inspect.isfunction):
-        ours = inspect.signature(getattr(Ours, name)).parameters
-        if not any(p.kind is p.VAR_POSITIONAL for p in ours.values()):
-            wrong += [f"{name} lacks {p}" for p in inspect.signature(member).parameters if p not in ours]
-    for name, member in vars(Upstream).items():
-        ours = inspect.getattr_static(Ours, name)
-        if name[:2] != "__" and name != "_abc_impl":
-            if isinstance(ours, property) != isinstance(member, property) or callable(ours) != callable(member):
-                wrong.append(f"{name} is a {type(ours).__name__}")
-    accel = accel_core.get_accelerator()
-    wrong += [f"{name} is not added" for name in dir(Upstream) if not hasattr(accel, name)]
-    assert issubclass(Ours, Upstream) and isinstance(accel, Upstream) and Upstream not in type(accel).__mro__
-    _validate_accelerator(accel)
-    assert isinstance(accel.create_op_builder("FusedAdamBuilder"), OpBuilder)
-    if hasattr(Upstream, "_shape_numel"):  # 0.19: a static method
-        assert accel._shape_numel((2, 3)) == 6
-    # A property's AttributeError stays what it is.
-    class Broken(type(accel)):
-        @property
-        def Stream(self):
-            raise AttributeError("the driver has no streams")
-    try:
-        Broken().Stream
-    except AttributeError as error:
-        assert str(error) == "the driver has no streams"
-    print(json.dumps(wrong))
-"""
-
-
-def test_each_member_of_upstreams_interface_is_ours_with_its_kind_and_parameters(toy: Any) -> None:
-    assert toy.run(_MEMBERS).report == []
-
-
-def test_ds_report_prints_our_table(toy: Any) -> None:
-    run = "runpy.run_module('deepspeed.env_report', run_name='__main__')"
-    said = toy.run(f"import sys, runpy; sys.argv = ['ds_report']; {run}")
-    assert "fused_adam" in said.out
-    assert "OKAY" in next(line for line in said.out.splitlines() if line.startswith("fused_adam"))
-    assert "cpu_adam" not in said.out
-    assert "deepspeed info" in said.out
-    assert toy.compiled() == []
-
-
 _PAST_THE_TABLE = """
 import ast, importlib, json
 from pathlib import Path

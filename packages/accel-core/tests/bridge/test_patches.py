@@ -246,30 +246,6 @@ def test_import_torch_and_core_print_nothing_start_no_process_and_select_nothing
     assert (quiet.out, quiet.err) == ("", "")
 
 
-def test_neither_our_entry_point_nor_a_selection_changes_anything_else_in_the_process(toy: Any) -> None:
-    changed = toy.run(
-        """
-        import processes, json, torch, snapshot
-        from importlib.metadata import entry_points
-        taken = [snapshot.take()]
-        ours = {point.value: point for point in entry_points(group="torch.backends") if point.name == "accel_core"}
-        [point] = ours.values()
-        point.load()()
-        taken.append(snapshot.take())
-        import accel_toy.accelerator, accel_core.api  # what a selection imports, whose doings are not ours
-        taken.append(snapshot.take())
-        accel_core.get_accelerator()
-        accel_core.explain()
-        taken.append(snapshot.take())
-        pairs = (taken[:2], taken[2:])
-        assert processes.started == [], processes.started
-        print(json.dumps([fact for before, after in pairs for fact in after if after[fact] != before[fact]]))
-        """,
-        **_OFF,
-    )
-    assert (changed.report, changed.err) == ([], "")
-
-
 _STARTED = "import processes, json, deepspeed; print(json.dumps(processes.started))"
 
 

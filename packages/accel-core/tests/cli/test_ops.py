@@ -76,14 +76,6 @@ def test_ops_share_a_process_until_one_crashes_and_the_rest_go_on_in_another(ops
     assert process(rows["FusedAdamBuilder"]) == process(rows["OddLastBuilder"])
 
 
-def test_an_op_that_hangs_is_killed_and_the_rest_go_on(ops: Run) -> None:
-    result, rows = ops("build", "FusedAdamBuilder", "OddSlowBuilder", "FusedLambBuilder", "--timeout", "10")
-    assert result.status == 1
-    assert rows["OddSlowBuilder"]["reason"] == "did not answer within 10 s"
-    assert rows["FusedAdamBuilder"]["state"] == "ok"
-    assert rows["FusedLambBuilder"]["state"] == "failed"
-
-
 @pytest.mark.parametrize("action", ["list", "build", "test"])
 @pytest.mark.parametrize(
     ("name", "message"),
