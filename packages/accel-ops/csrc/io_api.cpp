@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of accel_io.h.
+// The functions of accel_io.h that need no engine.
 #include <cerrno>
 #include <cstring>
 
@@ -12,17 +12,11 @@
 #endif
 
 #include "accel_io.h"
-#include "io_engine.h"
+#include "io_job.h"
 
 using accel_ops::io::Block;
-using accel_ops::io::Engine;
 using accel_ops::io::Job;
 using accel_ops::io::Next;
-
-struct accel_io : accel_ops::io::Allocated {
-  explicit accel_io(const accel_io_options& options) : engine(options) {}
-  Engine engine;
-};
 
 namespace {
 
@@ -71,55 +65,6 @@ int plain_stat(int32_t fd, struct stat* status) {
 }
 
 } // namespace
-
-int accel_io_open(const accel_io_options* options, accel_io** out) {
-  *out = nullptr;
-  auto engine = std::make_unique<accel_io>(*options);
-  if (!engine) return ENOMEM;
-  const int error = engine->engine.start();
-  if (!error) *out = engine.release();
-  return error;
-}
-
-int64_t accel_io_submit(accel_io* engine, const accel_io_request* request) {
-  return engine->engine.submit(*request);
-}
-
-int accel_io_wait(accel_io* engine, int64_t id, int64_t timeout_ms, accel_io_result* result) {
-  return engine->engine.wait(id, timeout_ms, result);
-}
-
-int accel_io_forget(accel_io* engine, int64_t id) {
-  return engine->engine.forget(id);
-}
-
-int64_t accel_io_progress(accel_io* engine, int64_t id) {
-  return engine->engine.progress(id);
-}
-
-int accel_io_cancel(accel_io* engine, int64_t id) {
-  return engine->engine.cancel(id);
-}
-
-int accel_io_pause(accel_io* engine, int64_t timeout_ms) {
-  return engine->engine.pause(timeout_ms);
-}
-
-int accel_io_resume(accel_io* engine) {
-  engine->engine.resume();
-  return 0;
-}
-
-int accel_io_close(accel_io* engine, int64_t timeout_ms) {
-  const int error = engine->engine.drain(timeout_ms);
-  if (!error) delete engine;
-  return error;
-}
-
-int accel_io_abandon(accel_io* engine) {
-  engine->engine.abandon();
-  return 0;
-}
 
 int accel_io_run(const accel_io_request* request, accel_io_result* result) {
   Job job(*request);

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
+// The queue of an engine, and the functions of accel_io.h that work on it.
 #include "io_engine.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 constexpr int64_t kPage = 4096, kLargestBlock = 128 << 20, kLargestStaged = 512 << 10;
 constexpr int kLargestDepth = 4096, kMostThreads = 32;
 
-int64_t block_size(const accel_io_options& options) {
+int64_t whole_pages(const accel_io_options& options) {
   return std::clamp(options.block_size, kPage, kLargestBlock) / kPage * kPage;
 }
 
@@ -20,22 +21,25 @@ int between(int64_t lowest, int64_t value, int64_t highest) {
 }
 
 } // namespace
+} // namespace accel_ops::io
 
-Engine::Engine(const accel_io_options& options)
-    : options_(options),
-      block_size_(block_size(options)),
-      staged_size_(std::min(block_size_, kLargestStaged)),
-      slots_(options.engine == ACCEL_IO_URING ? between(1, options.depth, kLargestDepth) : 1),
-      maximum_(options.engine == ACCEL_IO_URING
-                   ? between(1, options.workers, kMostWorkers)
-                   : between(1, static_cast<int64_t>(options.depth) * options.workers, kMostThreads)) {}
+using namespace accel_ops::io;
 
-Engine::~Engine() = default;
+accel_io::accel_io(const accel_io_options& given)
+    : options(given),
+      block_size(whole_pages(given)),
+      staged_size(std::min(block_size, kLargestStaged)),
+      slots(given.engine == ACCEL_IO_URING ? between(1, given.depth, kLargestDepth) : 1),
+      maximum(given.engine == ACCEL_IO_URING
+                  ? between(1, given.workers, kMostWorkers)
+                  : between(1, static_cast<int64_t>(given.depth) * given.workers, kMostThreads)) {}
 
-int Engine::start() {
+accel_io::~accel_io() = default;
+
+int accel_io::start() {
   // Every ring is opened now, so that whoever asks for the engine gets the error. Threads come with the work.
-  const int first = options_.engine == ACCEL_IO_URING ? maximum_ : 1;
-  for (int count = 0; count < first; count++) {
+  const int count = options.engine == ACCEL_IO_URING ? maximum : 1;
+  for (int number = 0; number < count; number++) {
     const int error = start_worker();
     if (!error) continue;
     drain(-1);
@@ -44,145 +48,160 @@ int Engine::start() {
   return 0;
 }
 
-int Engine::start_worker() {
-  const Guard one_at_a_time(starting_);
-  if (started_ == maximum_) return EAGAIN;
-  auto worker = std::make_unique<Worker>(*this, started_);
+int accel_io::start_worker() {
+  const Guard one_at_a_time(starting);
+  if (started == maximum) return EAGAIN;
+  auto worker = std::make_unique<Worker>(*this, started);
   if (!worker) return ENOMEM;
   const int error = worker->start();
   if (error) return error;
-  const Guard guard(mutex_);
-  workers_[started_++] = std::move(worker);
+  const Guard guard(mutex);
+  workers[started++] = std::move(worker);
   return 0;
 }
 
-void Engine::start_more_threads(const accel_io_request& request) {
-  const int64_t blocks = request.size / block_size_ + 1;
+void accel_io::start_more_threads(const accel_io_request& request) {
+  const int64_t blocks = request.size / block_size + 1;
   for (;;) {
     {
-      const Guard guard(mutex_);
-      if (started_ >= maximum_ || started_ >= in_flight_ + blocks) return;
+      const Guard guard(mutex);
+      if (started >= maximum || started >= in_flight + blocks) return;
     }
     if (start_worker()) return;  // those that there are do the work
   }
 }
 
-int64_t Engine::submit(const accel_io_request& request) {
-  if (request.size < 0 || request.offset < 0 || request.offset > INT64_MAX - request.size) return -EINVAL;
-  constexpr int32_t kLonger = ACCEL_IO_WRITE | ACCEL_IO_RESERVE;
-  if ((request.flags & kLonger) == kLonger) reserve(request);
-  if (!(request.flags & ACCEL_IO_WRITE)) advise(request);
-  if (options_.engine == ACCEL_IO_THREADS) start_more_threads(request);
-  auto job = std::make_unique<Job>(request);
-  if (!job) return -ENOMEM;
-  const Guard guard(mutex_);
-  if (stopping_) return -ECANCELED;
-  const int64_t id = ++ids_;
-  job->id = id;
-  Job* queued = job.get();
-  jobs_.insert(std::move(job));
-  if (queued->ended()) return id;
-  (first_ ? last_->following : first_) = queued;
-  last_ = queued;
-  queued->queued = true;
-  wake_all();
-  return id;
+void accel_io::wake_all() {
+  if (idle) work.notify_all();
+  for (int index = 0; index < started; index++) workers[index]->wake_ring();
 }
 
-void Engine::wake_all() {
-  if (idle_) work_.notify_all();
-  for (int index = 0; index < started_; index++) workers_[index]->wake_ring();
+Job* accel_io::front() {
+  if (paused) return nullptr;
+  while (first && first->exhausted()) unqueue(*first);
+  return first;
 }
 
-Job* Engine::front() {
-  if (paused_) return nullptr;
-  while (first_ && first_->exhausted()) unqueue(*first_);
-  return first_;
-}
-
-void Engine::unqueue(Job& job) {
+void accel_io::unqueue(Job& job) {
   if (!job.queued) return;
   Job* before = nullptr;
-  for (Job* each = first_; each != &job; each = each->following) before = each;
-  (before ? before->following : first_) = job.following;
-  if (last_ == &job) last_ = before;
+  for (Job* each = first; each != &job; each = each->following) before = each;
+  (before ? before->following : first) = job.following;
+  if (last == &job) last = before;
   job.queued = false;
 }
 
-void Engine::notify_if_ended(const Job& job) {
-  if (job.ended() || in_flight_ == 0) ended_.notify_all();
+void accel_io::notify_if_ended(const Job& job) {
+  if (job.ended() || in_flight == 0) ended.notify_all();
 }
 
-int Engine::wait(int64_t id, int64_t timeout_ms, accel_io_result* result) {
-  const Guard guard(mutex_);
+int accel_io::drain(int64_t timeout_ms) {
+  {
+    const Guard guard(mutex);
+    paused = false;
+    wake_all();
+    if (!ended.wait_until(mutex, timeout_ms, [this] { return jobs.all_ended(); })) return ETIMEDOUT;
+    while (first) unqueue(*first);
+    stopping = true;
+    work.notify_all();
+  }
+  for (int index = 0; index < started; index++) workers[index]->join();
+  while (started) workers[--started].reset();
+  return 0;
+}
+
+int accel_io_open(const accel_io_options* options, accel_io** out) {
+  *out = nullptr;
+  auto engine = std::make_unique<accel_io>(*options);
+  if (!engine) return ENOMEM;
+  const int error = engine->start();
+  if (!error) *out = engine.release();
+  return error;
+}
+
+int64_t accel_io_submit(accel_io* engine, const accel_io_request* request) {
+  if (request->size < 0 || request->offset < 0 || request->offset > INT64_MAX - request->size) return -EINVAL;
+  constexpr int32_t kLonger = ACCEL_IO_WRITE | ACCEL_IO_RESERVE;
+  if ((request->flags & kLonger) == kLonger) reserve(*request);
+  if (!(request->flags & ACCEL_IO_WRITE)) advise(*request);
+  if (engine->options.engine == ACCEL_IO_THREADS) engine->start_more_threads(*request);
+  auto job = std::make_unique<Job>(*request);
+  if (!job) return -ENOMEM;
+  const Guard guard(engine->mutex);
+  if (engine->stopping) return -ECANCELED;
+  const int64_t id = ++engine->ids;
+  job->id = id;
+  Job* queued = job.get();
+  engine->jobs.insert(std::move(job));
+  if (queued->ended()) return id;
+  (engine->first ? engine->last->following : engine->first) = queued;
+  engine->last = queued;
+  queued->queued = true;
+  engine->wake_all();
+  return id;
+}
+
+int accel_io_wait(accel_io* engine, int64_t id, int64_t timeout_ms, accel_io_result* result) {
+  const Guard guard(engine->mutex);
   const Job* job = nullptr;
   // Another thread that waits for the same request may have forgotten it.
   const auto over = [&] {
-    job = jobs_.find(id);
+    job = engine->jobs.find(id);
     return !job || job->ended();
   };
-  if (!ended_.wait_until(mutex_, timeout_ms, over)) return ETIMEDOUT;
+  if (!engine->ended.wait_until(engine->mutex, timeout_ms, over)) return ETIMEDOUT;
   if (!job) return ESRCH;
   *result = job->result();
   return 0;
 }
 
-int Engine::forget(int64_t id) {
+int accel_io_forget(accel_io* engine, int64_t id) {
   std::unique_ptr<Job> job;  // its descriptor is closed without the lock
-  const Guard guard(mutex_);
-  const Job* const found = jobs_.find(id);
+  const Guard guard(engine->mutex);
+  const Job* const found = engine->jobs.find(id);
   if (!found) return ESRCH;
   if (!found->ended()) return EBUSY;
-  job = jobs_.remove(id);
-  unqueue(*job);
+  job = engine->jobs.remove(id);
+  engine->unqueue(*job);
   return 0;
 }
 
-int64_t Engine::progress(int64_t id) {
-  const Guard guard(mutex_);
-  const Job* const job = jobs_.find(id);
+int64_t accel_io_progress(accel_io* engine, int64_t id) {
+  const Guard guard(engine->mutex);
+  const Job* const job = engine->jobs.find(id);
   return job ? job->moved : -ESRCH;
 }
 
-int Engine::cancel(int64_t id) {
-  const Guard guard(mutex_);
-  Job* const job = jobs_.find(id);
+int accel_io_cancel(accel_io* engine, int64_t id) {
+  const Guard guard(engine->mutex);
+  Job* const job = engine->jobs.find(id);
   if (!job) return ESRCH;
   if (!job->exhausted()) job->fail(ECANCELED, job->next);
-  notify_if_ended(*job);
+  engine->notify_if_ended(*job);
   return 0;
 }
 
-int Engine::pause(int64_t timeout_ms) {
-  const Guard guard(mutex_);
-  paused_ = true;
-  return ended_.wait_until(mutex_, timeout_ms, [this] { return in_flight_ == 0; }) ? 0 : ETIMEDOUT;
+int accel_io_pause(accel_io* engine, int64_t timeout_ms) {
+  const Guard guard(engine->mutex);
+  engine->paused = true;
+  return engine->ended.wait_until(engine->mutex, timeout_ms, [=] { return engine->in_flight == 0; }) ? 0 : ETIMEDOUT;
 }
 
-void Engine::resume() {
-  const Guard guard(mutex_);
-  paused_ = false;
-  wake_all();
-}
-
-int Engine::drain(int64_t timeout_ms) {
-  {
-    const Guard guard(mutex_);
-    paused_ = false;
-    wake_all();
-    if (!ended_.wait_until(mutex_, timeout_ms, [this] { return jobs_.all_ended(); })) return ETIMEDOUT;
-    while (first_) unqueue(*first_);
-    stopping_ = true;
-    work_.notify_all();
-  }
-  for (int index = 0; index < started_; index++) workers_[index]->join();
-  while (started_) workers_[--started_].reset();
+int accel_io_resume(accel_io* engine) {
+  const Guard guard(engine->mutex);
+  engine->paused = false;
+  engine->wake_all();
   return 0;
 }
 
-void Engine::abandon() {
-  if (options_.engine != ACCEL_IO_URING) return;  // only rings have descriptors
-  for (int index = 0; index < started_; index++) workers_[index]->abandon();
+int accel_io_close(accel_io* engine, int64_t timeout_ms) {
+  const int error = engine->drain(timeout_ms);
+  if (!error) delete engine;
+  return error;
 }
 
-} // namespace accel_ops::io
+int accel_io_abandon(accel_io* engine) {
+  if (engine->options.engine != ACCEL_IO_URING) return 0;  // only rings have descriptors
+  for (int index = 0; index < engine->started; index++) engine->workers[index]->abandon();
+  return 0;
+}

@@ -13,60 +13,54 @@
 namespace accel_ops::io {
 
 class Worker;
+constexpr int kMostWorkers = 64;
 
-class Engine {
- public:
-  explicit Engine(const accel_io_options& options);
-  ~Engine();
+} // namespace accel_ops::io
+
+// The engine of accel_io.h.
+struct accel_io : accel_ops::io::Allocated {
+  using Job = accel_ops::io::Job;
+
+  explicit accel_io(const accel_io_options& options);
+  ~accel_io();
 
   // Returns 0 or errno.
   int start();
-  int64_t submit(const accel_io_request& request);
-  int wait(int64_t id, int64_t timeout_ms, accel_io_result* result);
-  int forget(int64_t id);
-  int64_t progress(int64_t id);
-  int cancel(int64_t id);
-  int pause(int64_t timeout_ms);
-  void resume();
-  // Waits for all requests and ends the threads.
-  int drain(int64_t timeout_ms);
-  void abandon();
-
- private:
-  friend class Worker;
-
-  static constexpr int kMostWorkers = 64;
-
   int start_worker();
   void start_more_threads(const accel_io_request& request);
+  // Waits for all requests and ends the threads.
+  int drain(int64_t timeout_ms);
+  // The others are called under the lock.
   void wake_all();
-  // Under the lock: the next job with something to do, or null.
+  // The next job with something to do, or null.
   Job* front();
-  // Under the lock: removes the job from the queue.
+  // Removes the job from the queue.
   void unqueue(Job& job);
-  // Under the lock: the job may have ended.
+  // The job may have ended.
   void notify_if_ended(const Job& job);
 
-  const accel_io_options options_;
-  const int64_t block_size_, staged_size_;
-  const int slots_;    // blocks in flight of a worker
-  const int maximum_;  // workers
-  Mutex mutex_, starting_;
-  Condition work_, ended_;
-  Table jobs_;
-  Job *first_ = nullptr, *last_ = nullptr;  // the queue
-  int64_t ids_ = 0;
-  int64_t in_flight_ = 0;
-  int idle_ = 0;
-  bool paused_ = false, stopping_ = false;
-  int started_ = 0;  // workers
-  std::unique_ptr<Worker> workers_[kMostWorkers];
+  const accel_io_options options;
+  const int64_t block_size, staged_size;
+  const int slots;    // blocks in flight of a worker
+  const int maximum;  // workers
+  accel_ops::io::Mutex mutex, starting;
+  accel_ops::io::Condition work, ended;
+  accel_ops::io::Table jobs;
+  Job *first = nullptr, *last = nullptr;  // the queue
+  int64_t ids = 0;
+  int64_t in_flight = 0;
+  int idle = 0;
+  bool paused = false, stopping = false;
+  int started = 0;  // workers
+  std::unique_ptr<accel_ops::io::Worker> workers[accel_ops::io::kMostWorkers];
 };
+
+namespace accel_ops::io {
 
 // A thread, its backend and its staging memory.
 class Worker : public Allocated {
  public:
-  Worker(Engine& engine, int index);
+  Worker(accel_io& engine, int index);
 
   // Starts the thread and waits until its backend is open; 0 or errno.
   int start();
@@ -86,7 +80,7 @@ class Worker : public Allocated {
   void settle(const Completion& completion);
   void finish(Block& block, int error);
 
-  Engine& engine_;
+  accel_io& engine_;
   const int index_;
   pthread_t thread_{};
   std::unique_ptr<Backend> backend_;

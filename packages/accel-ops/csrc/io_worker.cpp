@@ -27,14 +27,14 @@ void back_off(int retries) {
 
 } // namespace
 
-Worker::Worker(Engine& engine, int index)
+Worker::Worker(accel_io& engine, int index)
     : engine_(engine),
       index_(index),
-      staging_(staging_slots(engine.slots_, engine.staged_size_), engine.staged_size_) {}
+      staging_(staging_slots(engine.slots, engine.staged_size), engine.staged_size) {}
 
 bool Worker::allocate() {
-  const auto slots = static_cast<size_t>(engine_.slots_);
-  spare_ = make_blocking(engine_.slots_);
+  const auto slots = static_cast<size_t>(engine_.slots);
+  spare_ = make_blocking(engine_.slots);
   if (!spare_ || !staging_.reserve() || !blocks_.reserve(slots) || !free_.reserve(slots) ||
       !fresh_.reserve(kBatch) || !completions_.reserve(slots) || !copies_.reserve(slots))
     return false;
@@ -47,8 +47,8 @@ int Worker::start() {
   if (!allocate()) return ENOMEM;
   if (const int error = start_thread(&thread_, run_thread, this)) return error;
   {
-    const Guard guard(engine_.mutex_);
-    engine_.ended_.wait_until(engine_.mutex_, -1, [this] { return ready_; });
+    const Guard guard(engine_.mutex);
+    engine_.ended.wait_until(engine_.mutex, -1, [this] { return ready_; });
   }
   if (error_) join();
   return error_;
@@ -58,10 +58,10 @@ void* Worker::run_thread(void* argument) {
   auto& worker = *static_cast<Worker*>(argument);
   const int error = worker.open();
   {
-    const Guard guard(worker.engine_.mutex_);
+    const Guard guard(worker.engine_.mutex);
     worker.error_ = error;
     worker.ready_ = true;
-    worker.engine_.ended_.notify_all();
+    worker.engine_.ended.notify_all();
   }
   if (!error) worker.loop();
   return nullptr;
@@ -70,10 +70,10 @@ void* Worker::run_thread(void* argument) {
 // On the worker's thread: a ring belongs to the thread that opens it.
 int Worker::open() {
   int error = 0;
-  const accel_io_options& options = engine_.options_;
-  backend_ = options.engine == ACCEL_IO_URING ? make_uring(engine_.slots_, &error) : std::move(spare_);
+  const accel_io_options& options = engine_.options;
+  backend_ = options.engine == ACCEL_IO_URING ? make_uring(engine_.slots, &error) : std::move(spare_);
   if (!backend_ || !options.fault_rate) return error;
-  backend_ = make_faulty(std::move(backend_), engine_.slots_, options.fault_seed + index_, options.fault_rate);
+  backend_ = make_faulty(std::move(backend_), engine_.slots, options.fault_seed + index_, options.fault_rate);
   return backend_ ? 0 : ENOMEM;
 }
 
@@ -111,7 +111,7 @@ bool Worker::half_is_read() const {
 }
 
 bool Worker::take(bool* more) {
-  const Guard guard(engine_.mutex_);
+  const Guard guard(engine_.mutex);
   in_ring_ = false;
   fresh_.clear();
   *more = false;
@@ -119,19 +119,19 @@ bool Worker::take(bool* more) {
     while (!free_.empty() && fresh_.size() < kBatch) {
       Job* job = engine_.front();
       if (!job) break;
-      const Shape shape = next_shape(*job, engine_.block_size_, engine_.staged_size_);
+      const Shape shape = next_shape(*job, engine_.block_size, engine_.staged_size);
       if (shape.staged && (staging_.full() || (!job->writes() && half_is_read()))) break;
       Block& block = *free_.pop();
       cut(*job, shape, block);
       if (shape.staged) block.slot = staging_.take();
-      engine_.in_flight_++;
+      engine_.in_flight++;
       fresh_.push(&block);
     }
     if (!fresh_.empty() || free_.size() < blocks_.size()) break;
-    if (engine_.stopping_ && !engine_.first_) return false;
-    engine_.idle_++;
-    engine_.work_.wait(engine_.mutex_);
-    engine_.idle_--;
+    if (engine_.stopping && !engine_.first) return false;
+    engine_.idle++;
+    engine_.work.wait(engine_.mutex);
+    engine_.idle--;
   }
   *more = fresh_.size() == kBatch && !free_.empty();
   in_ring_ = !*more && !free_.empty();
@@ -163,12 +163,12 @@ void Worker::settle(const Completion& completion) {
 
 void Worker::finish(Block& block, int error) {
   if (block.slot >= 0) staging_.release(block.slot);
-  const Guard guard(engine_.mutex_);
+  const Guard guard(engine_.mutex);
   Job& job = *block.job;
   job.moved += block.got;
   if (error) job.fail(error, block.offset + block.got);
   job.blocks--;
-  engine_.in_flight_--;
+  engine_.in_flight--;
   engine_.notify_if_ended(job);
   block.job = nullptr;
   free_.push(&block);
