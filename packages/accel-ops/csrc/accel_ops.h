@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { ACCEL_ABI_VERSION = 8 };
+enum { ACCEL_ABI_VERSION = 9 };
 
 // Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
@@ -53,15 +53,6 @@ typedef struct {
   int32_t bias_correction;  // 1 or 0
 } accel_adam_options;
 
-// A step on one contiguous tensor. One flat block instead of lists: for small tensors the cost of preparing the call
-// exceeds that of the step.
-typedef struct {
-  void *param, *grad, *first, *second;
-  int64_t size;  // elements
-  int32_t param_type, grad_type, state_type, threads;
-  accel_adam_options options;
-} accel_adam_arguments;
-
 // A gradient of `size` elements on its way to the optimizer.
 typedef struct {
   const void* grad;
@@ -75,12 +66,9 @@ typedef struct {
 static_assert(sizeof(void*) == 8, "accel-ops needs a 64-bit machine: Python passes addresses as 64-bit integers");
 static_assert(sizeof(accel_tensor_lists) == 80 && offsetof(accel_tensor_lists, threads) == 72, "structs are packed");
 static_assert(sizeof(accel_adam_options) == 64 && offsetof(accel_adam_options, step) == 48, "structs are packed");
-static_assert(
-    sizeof(accel_adam_arguments) == 120 && offsetof(accel_adam_arguments, options) == 56, "structs are packed");
 static_assert(sizeof(accel_gradient) == 48 && offsetof(accel_gradient, threads) == 44, "structs are packed");
 
 // One optimizer step, in place.
-ACCEL_API int accel_adam_single_tensor(const accel_adam_arguments* arguments);
 ACCEL_API int accel_adam(const accel_tensor_lists* lists, const accel_adam_options* options);
 ACCEL_API int accel_adam_rollback(const accel_tensor_lists* lists, const accel_adam_options* options);
 ACCEL_API int accel_adagrad(
@@ -101,9 +89,6 @@ ACCEL_API int accel_copy_gradient(const accel_gradient* gradient, double* result
 // Zeroes `first`, divided among the threads as a step on the same lists is: on a NUMA machine the pages of newly
 // allocated memory then lie on the node whose cores will update them.
 ACCEL_API int accel_zero(const accel_tensor_lists* lists);
-
-// STREAM's triad a = b + s * c, for benchmarks with the same compiler and threads.
-ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);
 
 // Instruction sets: 1, 3 and 4 are the x86-64 levels, 5 is Arm's SVE, 0 any other architecture. accel_set_level returns
 // ACCEL_BAD_LEVEL for a level that this machine lacks.

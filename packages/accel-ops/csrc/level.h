@@ -37,7 +37,6 @@ struct Level {
   Widen from_bf16, from_f16;
   Narrow to_bf16, to_f16;
   double (*sum_of_squares)(const float* x, int64_t n);
-  void (*triad)(float* a, const float* b, const float* c, float s, int64_t n);
 };
 
 namespace base {

@@ -159,23 +159,6 @@ int accel_adam(const accel_tensor_lists* lists, const accel_adam_options* option
   return run(*lists, level().adam, &op);
 }
 
-int accel_adam_single_tensor(const accel_adam_arguments* arguments) {
-  const auto& a = *arguments;
-  accel_tensor_lists lists{};
-  lists.tensors = 1;
-  lists.sizes = &a.size;
-  lists.params = &a.param;
-  lists.grads = &a.grad;
-  lists.first = &a.first;
-  lists.second = &a.second;
-  lists.param_type = a.param_type;
-  lists.grad_type = a.grad_type;
-  lists.state_type = a.state_type;
-  lists.copy_type = ACCEL_F32;
-  lists.threads = a.threads;
-  return accel_adam(&lists, &a.options);
-}
-
 int accel_adam_rollback(const accel_tensor_lists* lists, const accel_adam_options* options) {
   const accel::AdamRollback op{adam_functor(*options)};
   return run(*lists, level().adam_rollback, &op);

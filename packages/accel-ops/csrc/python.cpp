@@ -160,13 +160,12 @@ enum { kId, kStep, kLr, kBeta1, kBeta2, kEps, kDecay, kCorrection, kParam, kGrad
 // Takes the step; false, with nothing written and no exception set, where the Python function has to.
 bool try_adam_update(PyObject* adams, PyObject* const* given) {
   PyObject* const decoupled = PyDict_GetItemWithError(adams, given[kId]);
-  accel_adam_arguments a{};
+  accel_adam_options o{};
   Tensor param, grad, first, second;
   if (!decoupled) {
     PyErr_Clear();  // an ID that cannot be hashed
     return false;
   }
-  auto& o = a.options;
   if (!read_bool(decoupled, o.decoupled) || !read_step(given[kStep], o.step) || !read_real(given[kLr], o.lr) ||
       !read_real(given[kBeta1], o.beta1) || !read_real(given[kBeta2], o.beta2) || !read_real(given[kEps], o.eps) ||
       !read_real(given[kDecay], o.weight_decay) || !read_bool(given[kCorrection], o.bias_correction))
@@ -177,13 +176,15 @@ bool try_adam_update(PyObject* adams, PyObject* const* given) {
   if (param.size != grad.size || param.size != first.size || param.size != second.size || param.type != grad.type ||
       first.type != second.type)
     return false;
-  a.param = param.data, a.grad = grad.data, a.first = first.data, a.second = second.data;
-  a.size = param.size;
-  a.param_type = param.type, a.grad_type = grad.type, a.state_type = first.type;
   o.grad_factor = 1;
-  return run(a.size, [&](int32_t count) {
-           a.threads = count;
-           return accel_adam_single_tensor(&a);
+  accel_tensor_lists lists{};
+  lists.tensors = 1;
+  lists.sizes = &param.size;
+  lists.params = &param.data, lists.grads = &grad.data, lists.first = &first.data, lists.second = &second.data;
+  lists.param_type = param.type, lists.grad_type = grad.type, lists.state_type = first.type;
+  return run(param.size, [&](int32_t count) {
+           lists.threads = count;
+           return accel_adam(&lists, &o);
          }) == ACCEL_OK;
 }
 

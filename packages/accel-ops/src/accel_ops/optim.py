@@ -272,10 +272,6 @@ def _adam_step(
 ) -> None:
     number, params, grads, states = same_step
     first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
-    if len(params) == 1 and kernels.adam_single_tensor(
-        params[0], grads[0], first[0], second[0], number, *options, decoupled, True, sign
-    ):
-        return
     lr, beta1, beta2, eps, weight_decay = options
     kernels.adam(
         params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,

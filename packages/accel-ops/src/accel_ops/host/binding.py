@@ -8,14 +8,12 @@ Whoever changes a declaration raises `ABI_VERSION`, here and in the header; a li
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_int32, c_int64, c_void_p
 from typing import Any
 
 from accel_core.errors import LibraryMismatch
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 #: Element types.
 F32, BF16, F16 = range(3)
 #: Status codes.
@@ -57,23 +55,6 @@ class AdamOptions(ctypes.Structure):
         ("step", c_int64),
         ("decoupled", c_int32),
         ("bias_correction", c_int32),
-    )
-
-
-class AdamArguments(ctypes.Structure):
-    """`accel_adam_arguments`."""
-
-    _fields_ = (
-        ("param", c_void_p),
-        ("grad", c_void_p),
-        ("first", c_void_p),
-        ("second", c_void_p),
-        ("size", c_int64),
-        ("param_type", c_int32),
-        ("grad_type", c_int32),
-        ("state_type", c_int32),
-        ("threads", c_int32),
-        ("options", AdamOptions),
     )
 
 
@@ -137,41 +118,9 @@ class IoFile(ctypes.Structure):
     )
 
 
-#: Format characters of the `struct` module; addresses are 64 bits wide.
-_CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
-
-
-def _codes(structure: Any) -> Iterator[str]:
-    for _, cls in structure._fields_:
-        yield _CODES.get(cls) or "".join(_codes(cls))
-
-
-def packer(structure: type[ctypes.Structure]) -> struct.Struct:
-    """Return a `struct.Struct` with the layout of the structure, nested ones flat.
-
-    Packing into bytes takes a fraction of the time that filling a ctypes structure does. Raises TypeError where the
-    structure has padding, which the two would place differently.
-    """
-    made = struct.Struct("=" + "".join(_codes(structure)))
-    if made.size != ctypes.sizeof(structure):
-        raise TypeError(
-            f"{structure.__name__} has padding: {ctypes.sizeof(structure)} bytes, {made.size} packed"
-        )
-    return made
-
-
-#: `accel_adam_arguments` as bytes; its options follow its other fields.
-ADAM_ARGUMENTS = packer(AdamArguments)
-
-
-class PackedAdamArguments(c_char_p):
-    """A pointer to `accel_adam_arguments` that takes the bytes of `ADAM_ARGUMENTS.pack`."""
-
-
 _LISTS, _ADAM = POINTER(TensorLists), POINTER(AdamOptions)
 #: Result and argument types by function.
 PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "accel_adam_single_tensor": (c_int32, (PackedAdamArguments,)),
     "accel_adam": (c_int32, (_LISTS, _ADAM)),
     "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
     "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),
@@ -179,7 +128,6 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
     "accel_copy_gradient": (c_int32, (POINTER(Gradient), POINTER(c_double))),
     "accel_zero": (c_int32, (_LISTS,)),
-    "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),
     "accel_set_level": (c_int32, (c_int32,)),

@@ -216,11 +216,6 @@ def adam_update(
     grad_factor, copy: see `HostStep.fused`; upstream has neither.
     """
     decoupled = _adams[optimizer_id]
-    if not rollback and copy is None and kernels.adam_single_tensor(
-        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction,
-        grad_factor,
-    ):  # fmt: skip
-        return 0
     kernels.adam(
         [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
         weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,

@@ -15,7 +15,6 @@ autograd; `accel_ops.optim` does that.
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,18 +24,18 @@ from accel_ops.host import aliasing, binding, library
 from accel_ops.optimizers import torch_kernels
 from accel_ops.optimizers.operands import (
     TYPES,
-    Operands,
     Roles,
     Tensors,
     check_aliasing,
     check_each,
     check_has_memory,
     group_by_dtype,
-    packed,
+    operands_of_any,
+    operands_of_plain,
     raise_invalid,
-    raise_of_device,
     real,
     step_number,
+    write_back,
 )
 
 
@@ -78,60 +77,6 @@ def adam(
     )
     roles = _roles(params, grads, exp_avgs, exp_avg_sqs, copies=copies)
     _run("adam_rollback" if rollback else "adam", roles, options)
-
-
-def adam_single_tensor(
-    param: torch.Tensor,
-    grad: torch.Tensor,
-    exp_avg: torch.Tensor,
-    exp_avg_sq: torch.Tensor,
-    step: int,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    bias_correction: bool,
-    grad_factor: float = 1.0,
-) -> bool:
-    """Take the step of `adam` on one contiguous tensor in about 2 µs; False, without a step, where it needs `adam`."""
-    functions = library.load().functions
-    if functions is None or type(step) is not int or step < 1:
-        return False
-    if not _alike_and_contiguous(param, grad, exp_avg, exp_avg_sq):
-        return False
-    addresses = param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr()
-    if not all(addresses):
-        return False
-    param_type, state_type = TYPES[param.dtype], TYPES[exp_avg.dtype]
-    try:
-        arguments = binding.ADAM_ARGUMENTS.pack(
-            *addresses, param.numel(), param_type, param_type, state_type, torch.get_num_threads(),
-            lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
-        )  # fmt: skip
-    except (TypeError, ValueError, RuntimeError, struct.error) as error:
-        raise_of_device(error, lr, beta1, beta2, eps, weight_decay, grad_factor)
-        return False  # not numbers as they are: `adam` converts them, or says which is none
-    status = functions.accel_adam_single_tensor(arguments)
-    raise_for_status(status)
-    return True
-
-
-def _alike_and_contiguous(
-    param: torch.Tensor, grad: torch.Tensor, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor
-) -> bool:
-    size = param.numel()
-    return (
-        param.dtype in TYPES and exp_avg.dtype in TYPES
-        and grad.dtype is param.dtype and exp_avg_sq.dtype is exp_avg.dtype
-        and grad.layout is torch.strided
-        and not (param.is_neg() or grad.is_neg() or exp_avg.is_neg() or exp_avg_sq.is_neg())
-        and param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu
-        and size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel()
-        and param.is_contiguous() and grad.is_contiguous()
-        and exp_avg.is_contiguous() and exp_avg_sq.is_contiguous()
-    )  # fmt: skip
 
 
 def adagrad(
@@ -196,7 +141,7 @@ def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
     if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in zeros):
         return [tensor.zero_() for tensor in zeros]
     for group in group_by_dtype({"first": zeros}):
-        raise_for_status(Operands(group).call(functions.accel_zero))
+        _raise_for_status(operands_of_any(group)[0].call(functions.accel_zero))
     return zeros
 
 
@@ -214,9 +159,10 @@ def _roles(
 def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
     """Check all tensors, then call the kernel for each group of one dtype."""
     loaded = library.load()
-    functions, plain = loaded.functions, packed(loaded.module.pack, roles)
-    if plain:
-        return raise_for_status(plain.call(getattr(functions, f"accel_{kernel}"), *arguments))
+    functions = loaded.functions
+    function = getattr(functions, f"accel_{kernel}", None)
+    if plain := operands_of_plain(loaded.module.pack, roles):
+        return _raise_for_status(plain.call(function, *arguments))
     groups = list(group_by_dtype(roles))
     if functions is None or len(groups) > 1:
         check_aliasing(roles)
@@ -227,14 +173,14 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
             for group in groups:
                 getattr(torch_kernels, kernel)(group, *arguments)
         return None
-    operands = [Operands(group) for group in groups]
-    for each in operands:
-        raise_for_status(each.call(getattr(functions, f"accel_{kernel}"), *arguments))
-        each.write_back()
+    for group, (operands, computed) in [(group, operands_of_any(group)) for group in groups]:
+        _raise_for_status(operands.call(function, *arguments))
+        if computed is not group:
+            write_back(group, computed)
     return None
 
 
-def raise_for_status(status: int) -> None:
+def _raise_for_status(status: int) -> None:
     """Raise the error that a function of the library has returned."""
     if status == binding.OVERLAP:
         raise_invalid("a written tensor that shares memory with another", "separate memory for each")
@@ -284,7 +230,7 @@ def copy_gradient(
         torch.get_num_threads(),
     )
     result = ctypes.c_double(0.0)
-    raise_for_status(functions.accel_copy_gradient(gradient, result))
+    _raise_for_status(functions.accel_copy_gradient(gradient, result))
     return result.value
 
 

@@ -73,97 +73,70 @@ _FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type"
 
 
 class Operands:
-    """The tensors of one call, as a C structure. Tensors with another memory layout are replaced by contiguous copies.
+    """The tensors of one call, as a C structure. They must live as long as it does.
 
-    roles: lists of equal length by the names of `ROLES`, each of one dtype (see `group_by_dtype`). Lists that the
-        kernel does not use are left out.
-
-    Raises `InvalidTensors` for sizes that differ, tensors without memory, and shared memory that the library does not
-    see.
+    roles: lists of equal length by the names of `ROLES`. data: the bytes that `packed` returns for them.
     """
-
-    def __init__(self, roles: Roles) -> None:
-        self._keep_alive: list[object] = []
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
-        self._structure = binding.TensorLists(tensors=len(sizes), threads=torch.get_num_threads())
-        self._structure.sizes = self._array("q", sizes)
-        for role, tensors in roles.items():
-            if [tensor.numel() for tensor in tensors] != sizes:
-                _check_sizes(role, tensors, sizes)
-        if not all(tensor.is_contiguous() for tensors in roles.values() for tensor in tensors):
-            check_aliasing(roles)
-            roles = self._in_one_layout(roles)
-        for role, tensors in roles.items():
-            addresses = [tensor.data_ptr() for tensor in tensors]
-            if 0 in addresses:
-                check_has_memory(role, tensors)
-            setattr(self._structure, role, self._array("Q", addresses))
-            if tensors:
-                setattr(self._structure, _FIELDS[role], TYPES[tensors[0].dtype])
-
-    def call(self, function: Callable[..., int], *arguments: object) -> int:
-        """Call a function of the library; returns its status."""
-        return function(self._structure, *arguments)
-
-    def write_back(self) -> None:
-        """Copy results from the contiguous copies to the original tensors."""
-        with torch.no_grad():
-            for original, copy in self._copies:
-                original.copy_(copy)
-
-    def _in_one_layout(self, roles: Roles) -> Roles:
-        """Return contiguous copies for each parameter whose tensors differ in strides or are not dense."""
-        rows = list(zip(*roles.values(), strict=True))
-        for index, row in enumerate(rows):
-            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not aliasing.is_dense(row[0]):
-                rows[index] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
-        return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
-
-    def _contiguous(self, role: str, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_contiguous():
-            return tensor
-        copy = tensor.detach().contiguous()
-        self._keep_alive.append(copy)
-        if role != "grads":
-            self._copies.append((tensor, copy))
-        return copy
-
-    def _array(self, typecode: str, values: Sequence[int]) -> int:
-        """Return the address of a C array that lives as long as this object.
-
-        A ctypes array takes four times as long to fill.
-        """
-        made = array(typecode, values)
-        self._keep_alive.append(made)
-        return made.buffer_info()[0]
-
-
-class Packed:
-    """The tensors of one call as `Operands` has them, read by the library itself: a tenth of the time."""
 
     def __init__(self, roles: Roles, data: bytes) -> None:
         self._data = data
         start = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
         count, lists = len(next(iter(roles.values()))), len(roles)
-        types = dict(zip(roles, struct.unpack_from(f"{lists}q", data), strict=True))
-        self.valid = types.get("first") == types.get("second", types.get("first"))
+        self.types = dict(zip(roles, struct.unpack_from(f"{lists}q", data), strict=True))
         self._structure = binding.TensorLists(tensors=count, threads=torch.get_num_threads())
         self._structure.sizes = start + 8 * lists
         for index, role in enumerate(roles):
             setattr(self._structure, role, start + 8 * (lists + (1 + index) * count))
-            setattr(self._structure, _FIELDS[role], types[role])
+            setattr(self._structure, _FIELDS[role], self.types[role])
 
     def call(self, function: Callable[..., int], *arguments: object) -> int:
         """Call a function of the library; returns its status."""
         return function(self._structure, *arguments)
 
 
-def packed(pack: Callable[..., bytes | None], roles: Roles) -> Packed | None:
-    """Return the operands where all are lists of plain tensors, each of one dtype; None for what `Operands` serves."""
+def operands_of_plain(pack: Callable[..., bytes | None], roles: Roles) -> Operands | None:
+    """Return the operands where all are lists of plain tensors, each of one dtype; None for others.
+
+    pack: the function of the library's module, in a tenth of the time of `operands_of_any`.
+    """
     data = pack(*roles.values())
-    made = None if data is None else Packed(roles, data)
-    return made if made is not None and made.valid else None
+    made = None if data is None else Operands(roles, data)
+    states = {made.types[role] for role in ("first", "second") if role in roles} if made else set()
+    return made if len(states) < 2 else None
+
+
+def operands_of_any(roles: Roles) -> tuple[Operands, Roles]:
+    """Return the operands of a group of `group_by_dtype`, and the lists that they are of.
+
+    Tensors with another memory layout are replaced by contiguous copies. Raises `InvalidTensors` for sizes that
+    differ, tensors without memory, and shared memory that the library does not see.
+    """
+    check_each(roles)
+    if not all(tensor.is_contiguous() for tensors in roles.values() for tensor in tensors):
+        check_aliasing(roles)
+        roles = _in_one_layout(roles)
+    types = [TYPES[tensors[0].dtype] if tensors else 0 for tensors in roles.values()]
+    sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
+    addresses = [tensor.data_ptr() for tensors in roles.values() for tensor in tensors]
+    return Operands(roles, array("q", [*types, *sizes, *addresses]).tobytes()), roles
+
+
+def _in_one_layout(roles: Roles) -> Roles:
+    """Return contiguous copies for each parameter whose tensors differ in strides or are not dense."""
+    rows = list(zip(*roles.values(), strict=True))
+    for index, row in enumerate(rows):
+        if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not aliasing.is_dense(row[0]):
+            rows[index] = tuple(tensor.detach().contiguous() for tensor in row)
+    return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def write_back(roles: Roles, computed: Roles) -> None:
+    """Copy results from the contiguous copies to the original tensors."""
+    with torch.no_grad():
+        for role, originals in roles.items():
+            for original, copy in zip(originals, computed[role], strict=True):
+                if role != "grads" and copy.data_ptr() != original.data_ptr():
+                    original.copy_(copy)
 
 
 def group_by_dtype(roles: Roles) -> Iterator[Roles]:
