@@ -15,8 +15,9 @@ import torch
 
 from accel_core.errors import InvalidEnvironment
 from accel_ops.errors import TransferFailed
+from accel_ops.host.binding import IO_WRITE, IoRequest
 from accel_ops.io import transfers
-from accel_ops.io.engines import AioRequest, EngineOptions, open_engine
+from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 from accel_ops.memory import MEMORY
 
@@ -117,7 +118,7 @@ def test_an_unknown_request_is_an_error(engine: str) -> None:
 def test_a_request_without_a_valid_range_is_refused() -> None:
     opened = open_engine(EngineOptions(), "uring")
     with pytest.raises(OSError) as caught:
-        opened.submit(AioRequest(0, True, 0, 10, (1 << 63) - 5))
+        opened.submit(IoRequest(0, 10, (1 << 63) - 5, 0, IO_WRITE))
     assert caught.value.errno == errno.EINVAL
     opened.close(-1)
 

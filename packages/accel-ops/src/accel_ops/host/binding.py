@@ -87,7 +87,7 @@ class IoOptions(ctypes.Structure):
 
 
 class IoRequest(ctypes.Structure):
-    """`accel_io_request`."""
+    """`accel_io_request`: a transfer between memory and an open file. The caller keeps both until it has ended."""
 
     _fields_ = (
         ("data", c_void_p),
@@ -99,9 +99,14 @@ class IoRequest(ctypes.Structure):
         ("offset_alignment", c_int32),
     )
 
+    @property
+    def writes(self) -> bool:
+        """Whether memory is written to the file."""
+        return bool(self.flags & IO_WRITE)
+
 
 class IoResult(ctypes.Structure):
-    """`accel_io_result`."""
+    """`accel_io_result`: `done` bytes from the first on were transferred; `error` is 0 or a value of errno."""
 
     _fields_ = (("done", c_int64), ("error_offset", c_int64), ("error", c_int32), ("reserved", c_int32))
 

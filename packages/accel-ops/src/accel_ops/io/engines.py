@@ -12,13 +12,15 @@ import errno
 import os
 import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from ctypes import byref, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from accel_core.errors import InvalidEnvironment
 from accel_ops.host import binding, library
+from accel_ops.host.binding import IoRequest, IoResult
 
 
 @dataclass(frozen=True)
@@ -35,29 +37,6 @@ class EngineOptions:
     workers: int = 1
     fault_rate: int = 0
     fault_seed: int = 0
-
-
-@dataclass(frozen=True)
-class AioRequest:
-    """A transfer between memory at an address and an open file. The caller keeps both until it has ended."""
-
-    fd: int
-    write: bool
-    address: int
-    size: int
-    offset: int
-    direct: bool = False
-    memory_alignment: int = 0
-    offset_alignment: int = 0
-
-
-@dataclass(frozen=True)
-class AioResult:
-    """How a request ended: `done` bytes from its first on were transferred; `error` is 0 or a value of errno."""
-
-    done: int
-    error: int
-    error_offset: int
 
 
 _KINDS = {"uring": binding.URING, "threads": binding.THREADS}
@@ -86,22 +65,22 @@ class NativeEngine:
         if error := functions.accel_io_open(byref(given), byref(self._engine)):
             raise OSError(error, os.strerror(error))
 
-    def submit(self, request: AioRequest) -> int:
+    def submit(self, request: IoRequest) -> int:
         """Start a request; returns its number. Raises OSError where it cannot be started."""
-        number: int = self._functions.accel_io_submit(self._engine, byref(_as_structure(request)))
+        number: int = self._functions.accel_io_submit(self._engine, byref(request))
         if number < 0:
             raise OSError(-number, os.strerror(-number))
         return number
 
-    def wait(self, number: int, timeout: int) -> AioResult | None:
+    def wait(self, number: int, timeout: int) -> IoResult | None:
         """Wait for the end of a request; None: it has not ended. Raises OSError (ESRCH) for an unknown one."""
-        result = binding.IoResult()
+        result = IoResult()
         error = self._functions.accel_io_wait(self._engine, number, timeout, byref(result))
         if error == errno.ETIMEDOUT:
             return None
         if error:
             raise OSError(error, f"request {number} is unknown")
-        return AioResult(result.done, result.error, result.error_offset)
+        return result
 
     def forget(self, number: int) -> None:
         """Delete what is known of a request that has ended."""
@@ -148,21 +127,6 @@ def inspect(fd: int) -> tuple[int, int, int]:
     return file.mode, file.memory_alignment, file.offset_alignment
 
 
-def _as_structure(request: AioRequest) -> binding.IoRequest:
-    flags = binding.IO_DIRECT if request.direct else 0
-    if request.write:
-        flags |= binding.IO_WRITE | binding.IO_RESERVE
-    return binding.IoRequest(
-        request.address,
-        request.size,
-        request.offset,
-        request.fd,
-        flags,
-        request.memory_alignment,
-        request.offset_alignment,
-    )
-
-
 _MOST_THREADS = 8
 #: Retries of one system call that transferred nothing, after which its error is reported.
 _RETRIES = 10000
@@ -170,28 +134,22 @@ _END_OF_FILE = getattr(errno, "ENODATA", errno.EIO)
 
 
 @dataclass
-class _QueuedTransfer:
-    request: AioRequest
-    next: int = 0
+class _DividedRequest:
+    """A request of `PythonEngine`. left: blocks that have not ended. error_at: bytes before the first that failed."""
+
+    request: IoRequest
+    left: int
     moved: int = 0
-    blocks: int = 0
     error: int = 0
-    error_at: int = field(default=-1)
-
-    def exhausted(self) -> bool:
-        return bool(self.error) or self.next >= self.request.size
-
-    def ended(self) -> bool:
-        return self.blocks == 0 and self.exhausted()
+    error_at: int = 0
+    cancelled: bool = False
 
     def fail(self, error: int, at: int) -> None:
         if not self.error or at < self.error_at:
             self.error, self.error_at = error, at
 
-    def result(self) -> AioResult:
-        if self.error:
-            return AioResult(self.error_at, self.error, self.request.offset + self.error_at)
-        return AioResult(self.request.size, 0, -1)
+    def ended(self) -> bool:
+        return not self.left
 
 
 class PythonEngine:
@@ -204,35 +162,38 @@ class PythonEngine:
         self._block_size = max(4096, options.block_size)
         self._most = max(1, min(_MOST_THREADS, options.depth * options.workers))
         self._changed = threading.Condition()
-        self._jobs: dict[int, _QueuedTransfer] = {}
-        self._queue: deque[_QueuedTransfer] = deque()
+        self._jobs: dict[int, _DividedRequest] = {}
+        #: Blocks of jobs, by their first byte; None ends a thread.
+        self._blocks: SimpleQueue[tuple[_DividedRequest, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._numbers = self._in_flight = 0
-        self._paused = self._stopping = False
+        self._paused = False
 
-    def submit(self, request: AioRequest) -> int:
+    def submit(self, request: IoRequest) -> int:
         """Start a request; see `NativeEngine`."""
+        starts = range(0, request.size, self._block_size)
         with self._changed:
             self._numbers += 1
-            job = self._jobs[self._numbers] = _QueuedTransfer(request)
-            if not job.ended():
-                self._queue.append(job)
-            blocks = self._in_flight + request.size // self._block_size + 1
-            while len(self._threads) < min(self._most, blocks):
+            job = self._jobs[self._numbers] = _DividedRequest(request, len(starts))
+            for start in starts:
+                self._blocks.put((job, start))
+            waiting = sum(each.left for each in self._jobs.values())
+            while len(self._threads) < min(self._most, waiting):
                 self._threads.append(threading.Thread(target=self._work, name="accel-io", daemon=True))
                 self._threads[-1].start()
-            self._changed.notify_all()
             return self._numbers
 
-    def wait(self, number: int, timeout: int) -> AioResult | None:
+    def wait(self, number: int, timeout: int) -> IoResult | None:
         """Wait for a request; see `NativeEngine`."""
         with self._changed:
             job = self._jobs.get(number)
             if job is None:
                 raise OSError(errno.ESRCH, f"request {number} is unknown")
-            if not self._changed.wait_for(job.ended, None if timeout < 0 else timeout / 1000):
+            if not self._until(job.ended, timeout):
                 return None
-            return job.result()
+            if job.error:
+                return IoResult(job.error_at, job.request.offset + job.error_at, job.error)
+            return IoResult(job.request.size, -1, 0)
 
     def forget(self, number: int) -> None:
         """Delete the result; see `NativeEngine`."""
@@ -247,18 +208,14 @@ class PythonEngine:
     def cancel(self, number: int) -> None:
         """Cancel a request; see `NativeEngine`."""
         with self._changed:
-            job = self._jobs.get(number)
-            if job and not job.exhausted():
-                job.fail(errno.ECANCELED, job.next)
-            self._changed.notify_all()
+            if number in self._jobs:
+                self._jobs[number].cancelled = True
 
     def pause(self, timeout: int) -> bool:
         """Start no further block; see `NativeEngine`."""
         with self._changed:
             self._paused = True
-            return self._changed.wait_for(
-                lambda: not self._in_flight, None if timeout < 0 else timeout / 1000
-            )
+            return self._until(lambda: not self._in_flight, timeout)
 
     def resume(self) -> None:
         """Continue; see `NativeEngine`."""
@@ -270,65 +227,55 @@ class PythonEngine:
         """End the engine; see `NativeEngine`."""
         self.resume()
         with self._changed:
-            over = self._changed.wait_for(
-                lambda: all(job.ended() for job in self._jobs.values()),
-                None if timeout < 0 else timeout / 1000,
-            )
-            self._stopping = over
-            self._changed.notify_all()
-        for thread in self._threads if over else ():
+            if not self._until(lambda: all(job.ended() for job in self._jobs.values()), timeout):
+                return False
+        for _ in self._threads:
+            self._blocks.put(None)
+        for thread in self._threads:
             thread.join()
-        return over
+        return True
 
     def abandon(self) -> None:
         """Do nothing: a child has none of the threads."""
 
+    def _until(self, condition: Callable[[], bool], timeout: int) -> bool:
+        return self._changed.wait_for(condition, None if timeout < 0 else timeout / 1000)
+
     def _work(self) -> None:
-        while taken := self._take():
-            job, begin, end = taken
-            moved, error = _transfer(job.request, begin, end)
+        while taken := self._blocks.get():
+            job, begin = taken
+            end = min(begin + self._block_size, job.request.size)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._paused)
+                self._in_flight += 1
+                # A block before one that has failed is still wanted: threads overtake each other.
+                skipped = job.cancelled or (job.error and begin > job.error_at)
+            moved, error = (0, errno.ECANCELED) if skipped else _transfer(job.request, begin, end)
             with self._changed:
                 job.moved += moved
                 if error:
                     job.fail(error, begin + moved)
-                job.blocks -= 1
+                job.left -= 1
                 self._in_flight -= 1
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[_QueuedTransfer, int, int] | None:
-        with self._changed:
-            while True:
-                while self._queue and self._queue[0].exhausted():
-                    self._queue.popleft()
-                if self._queue and not self._paused:
-                    break
-                if self._stopping:
-                    return None
-                self._changed.wait()
-            job = self._queue[0]
-            begin = job.next
-            job.next = min(begin + self._block_size, job.request.size)
-            job.blocks += 1
-            self._in_flight += 1
-            return job, begin, job.next
 
-
-def run(request: AioRequest, native: bool) -> AioResult:
+def run(request: IoRequest, native: bool) -> IoResult:
     """Carry out a request on the calling thread, without an engine."""
     if native:
-        result = binding.IoResult()
-        library.load().functions.accel_io_run(byref(_as_structure(request)), byref(result))
-        return AioResult(result.done, result.error, result.error_offset)
+        result = IoResult()
+        library.load().functions.accel_io_run(byref(request), byref(result))
+        return result
     moved, error = _transfer(request, 0, request.size)
-    return AioResult(moved, error, request.offset + moved if error else -1)
+    return IoResult(moved, request.offset + moved if error else -1, error)
 
 
-def _transfer(request: AioRequest, begin: int, end: int) -> tuple[int, int]:
+def _transfer(request: IoRequest, begin: int, end: int) -> tuple[int, int]:
     """Transfer bytes of the request; returns how many, and 0 or an errno."""
     if begin == end:
         return 0, 0
-    memory = memoryview((ctypes.c_char * (end - begin)).from_address(request.address + begin)).cast("B")
-    call = os.pwritev if request.write else os.preadv
+    memory = memoryview((ctypes.c_char * (end - begin)).from_address(request.data + begin)).cast("B")
+    call = os.pwritev if request.writes else os.preadv
     moved = retries = 0
     while moved < end - begin:
         try:
@@ -342,7 +289,7 @@ def _transfer(request: AioRequest, begin: int, end: int) -> tuple[int, int]:
             return moved, error.errno or errno.EIO
         else:
             if count == 0:
-                return moved, errno.EIO if request.write else _END_OF_FILE
+                return moved, errno.EIO if request.writes else _END_OF_FILE
             moved += count
     return moved, 0
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import dataclasses
 import errno
 import os
 import threading
@@ -23,7 +24,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import NamedTuple, TypeAlias
@@ -31,8 +32,9 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from accel_ops.errors import TransferFailed
+from accel_ops.host.binding import IO_DIRECT, IO_RESERVE, IO_WRITE, IoRequest, IoResult
 from accel_ops.io import engines, transfers
-from accel_ops.io.engines import AioRequest, AioResult, Engine, EngineOptions, open_engine, uses_library
+from accel_ops.io.engines import Engine, EngineOptions, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file
 from accel_ops.io.transfers import (
     Durability,
@@ -67,8 +69,13 @@ class Session:
         self._engine: Engine | None = None
         self._closing: weakref.finalize | None = None  # type: ignore[type-arg]
         self._lock = threading.Lock()
-        self.devices = DeviceThread()
+        self._without_device_work()
         _SESSIONS.add(self)
+
+    def _without_device_work(self) -> None:
+        """Let the next transfer of a device start a thread."""
+        self.devices = ThreadPoolExecutor(1, thread_name_prefix="accel-io-device")
+        self.chunks: list[torch.Tensor] = []
 
     @property
     def engine(self) -> Engine:
@@ -134,7 +141,8 @@ class Session:
         """Wait for all transfers, and end the engine. The next transfer opens another."""
         with self._lock:
             closing, self._engine, self._closing = self._closing, None, None
-        self.devices.close()
+        self.devices.shutdown()
+        self._without_device_work()
         if closing is not None:
             closing()
 
@@ -151,23 +159,17 @@ class Session:
         """In a child of fork()."""
         self._lock = threading.Lock()
         engine, self._engine = self._engine, None
-        self.devices = DeviceThread()
+        self._without_device_work()
         if self._closing is not None:
             self._closing.detach()
         if engine is not None:
             engine.abandon()
 
 
-def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> AioRequest:
-    return AioRequest(
-        file.fd,
-        write,
-        host.address,
-        host.size,
-        offset,
-        file.direct,
-        file.memory_alignment,
-        file.offset_alignment,
+def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> IoRequest:
+    flags = IO_DIRECT * file.direct | (IO_WRITE | IO_RESERVE) * write
+    return IoRequest(
+        host.address, host.size, offset, file.fd, flags, file.memory_alignment, file.offset_alignment
     )
 
 
@@ -220,26 +222,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-class DeviceThread:
-    """The thread of a session on which device tensors are copied; started at first use."""
-
-    def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
-        self.chunks: list[torch.Tensor] = []
-
-    def submit(self, transfer: DeviceTransfer) -> Future[int]:
-        """Run a transfer on the thread."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="accel-io-device")
-        return self._executor.submit(transfer.run)
-
-    def close(self) -> None:
-        """Complete what was submitted, and end the thread."""
-        if self._executor is not None:
-            self._executor.shutdown()
-            self._executor = None
-
-
 class _InFlight(NamedTuple):
     """A transfer with a chunk, and the part of the tensor that it is read for."""
 
@@ -266,8 +248,8 @@ class DeviceTransfer:
         self._size, self._done, self._cancelled = tensor.nbytes, 0, False
         # What the caller has queued on the device must precede our copies, which another thread issues.
         _synchronize(tensor.device)
-        self._thread = session.devices
-        self._future = self._thread.submit(self)
+        self._process = os.getpid()
+        self._future = session.devices.submit(self.run)
 
     def ended(self, timeout: float | None) -> bool:
         """Wait until the transfer has ended, well or not; return whether it has."""
@@ -279,7 +261,7 @@ class DeviceTransfer:
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the bytes that were transferred; raises as `Transfer.wait`."""
-        if self._thread is not self._session.devices:
+        if self._process != os.getpid():
             raise lost_by_fork(self.file.name, self._write, self._size, self._offset)
         if not self.ended(timeout):
             raise TimeoutError(f"{self.file.name}: not transferred within {timeout} s")
@@ -296,9 +278,11 @@ class DeviceTransfer:
     def run(self) -> int:
         """On the thread of the session: transfer everything."""
         try:
-            (self._write_chunks if self._write else self._read_chunks)()
             if self._write:
+                self._transfer(self._tensor.resolve_conj().resolve_neg().contiguous().view(-1))
                 synchronize(self.file, self._durability)
+            else:
+                self._read(self._tensor)
             return self._size
         except BaseException as error:
             # The future keeps the error, and its frames the tensors.
@@ -308,51 +292,38 @@ class DeviceTransfer:
             self.file.close()
             del self._tensor
 
-    def _write_chunks(self) -> None:
-        tensor = self._tensor.resolve_conj().resolve_neg()
-        flat = tensor.contiguous().view(-1)
-        in_flight: deque[_InFlight] = deque()
-        free = self._chunks()
-        try:
-            for begin, end in self._parts(flat):
-                if not free:
-                    free.append(self._joined(in_flight))
-                chunk = free.pop()
-                part = chunk[: (end - begin) * flat.element_size()].view(flat.dtype)
-                part.copy_(flat[begin:end])
-                in_flight.append(_InFlight(self._started(part, begin * flat.element_size()), chunk))
-            while in_flight:
-                self._joined(in_flight)
-        finally:
-            _abandon(in_flight)
-
-    def _read_chunks(self) -> None:
-        tensor = self._tensor
+    def _read(self, tensor: torch.Tensor) -> None:
         plain = is_plain(tensor)
         target = tensor if plain else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        flat = target.view(-1)
-        in_flight: deque[_InFlight] = deque()
-        free = self._chunks()
-        try:
-            for begin, end in self._parts(flat):
-                if not free:
-                    free.append(self._joined(in_flight))
-                chunk, into = free.pop(), flat[begin:end]
-                part = chunk[: into.nbytes].view(flat.dtype)
-                in_flight.append(_InFlight(self._started(part, begin * flat.element_size()), chunk, into))
-            while in_flight:
-                self._joined(in_flight)
-        finally:
-            _abandon(in_flight)
+        self._transfer(target.view(-1))
         if not plain:
             with torch.no_grad():
                 tensor.copy_(target)
         _synchronize(tensor.device)
 
+    def _transfer(self, flat: torch.Tensor) -> None:
+        """Transfer contiguous elements, in chunks of which a few are in flight."""
+        in_flight: deque[_InFlight] = deque()
+        free = self._chunks()
+        try:
+            for begin, end in self._parts(flat):
+                if not free:
+                    free.append(self._joined(in_flight))
+                chunk, part = free.pop(), flat[begin:end]
+                staged = chunk[: part.nbytes].view(flat.dtype)
+                if self._write:
+                    staged.copy_(part)
+                transfer = self._started(staged, begin * flat.element_size())
+                in_flight.append(_InFlight(transfer, chunk, None if self._write else part))
+            while in_flight:
+                self._joined(in_flight)
+        finally:
+            _abandon(in_flight)
+
     def _chunks(self) -> list[torch.Tensor]:
-        if not self._thread.chunks:
-            self._thread.chunks = [MEMORY.allocate(_CHUNK, torch.uint8) for _ in range(_CHUNKS)]
-        return list(self._thread.chunks)
+        if not self._session.chunks:
+            self._session.chunks = [MEMORY.allocate(_CHUNK, torch.uint8) for _ in range(_CHUNKS)]
+        return list(self._session.chunks)
 
     def _parts(self, flat: torch.Tensor) -> list[tuple[int, int]]:
         step = _CHUNK // flat.element_size()
@@ -361,13 +332,7 @@ class DeviceTransfer:
     def _started(self, part: torch.Tensor, position: int) -> Transfer:
         if self._cancelled:
             raise self._cancellation()
-        shared = OpenFile(
-            self.file.name,
-            os.dup(self.file.fd),
-            self.file.direct,
-            self.file.memory_alignment,
-            self.file.offset_alignment,
-        )
+        shared = dataclasses.replace(self.file, fd=os.dup(self.file.fd))
         return self._session.start(
             shared, HostMemory(part), self._write, self._offset + position, Durability.NONE
         )
@@ -385,7 +350,7 @@ class DeviceTransfer:
         return chunk
 
     def _cancellation(self) -> TransferFailed:
-        result = AioResult(self._done, errno.ECANCELED, self._offset + self._done)
+        result = IoResult(self._done, self._offset + self._done, errno.ECANCELED)
         return failed(self.file.name, self._write, self._size, self._offset, result)
 
 
@@ -532,57 +497,37 @@ _INTERVAL = 0.1
 
 def complete(starts: Iterable[Start], total: int, progress: Progress | None) -> None:
     """Start transfers in order, and wait for all. Raises the first error, after those in flight have ended."""
-    window = _Window(total, progress)
+    in_flight: deque[tuple[int, TransferFuture]] = deque()
+    done, report_at = 0, time.monotonic() + _INTERVAL
+
+    def report() -> None:
+        nonlocal report_at
+        if progress is not None and time.monotonic() >= report_at:
+            progress(done + sum(future.progress() for _, future in in_flight), total)
+            report_at = time.monotonic() + _INTERVAL
+
+    def join() -> None:
+        nonlocal done
+        size, future = in_flight[0]
+        while not future.wait(None if progress is None else _INTERVAL):
+            report()
+        future.result()
+        in_flight.popleft()
+        done += size
+        report()
+
     try:
         for size, start in starts:
-            while window.is_full():
-                window.join()
-            window.add(size, start())
-        while window.join():
-            pass
+            while len(in_flight) >= _MOST or sum(each for each, _ in in_flight) >= _MOST_BYTES:
+                join()
+            in_flight.append((size, start()))
+        while in_flight:
+            join()
     except BaseException:
-        window.abandon()
+        for _, future in in_flight:
+            future.cancel()
+        for _, future in in_flight:  # their memory is in use until they have ended
+            future.wait()
         raise
     if progress is not None:
         progress(total, total)
-
-
-class _Window:
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress = total, progress
-        self._futures: deque[tuple[int, TransferFuture]] = deque()
-        self._done = self._in_flight = 0
-        self._next_report = time.monotonic() + _INTERVAL
-
-    def is_full(self) -> bool:
-        return len(self._futures) >= _MOST or self._in_flight >= _MOST_BYTES
-
-    def add(self, size: int, future: TransferFuture) -> None:
-        self._futures.append((size, future))
-        self._in_flight += size
-
-    def join(self) -> bool:
-        """Wait for the oldest transfer; False where there is none."""
-        if not self._futures:
-            return False
-        size, future = self._futures[0]
-        while not future.wait(None if self._progress is None else _INTERVAL):
-            self._report()
-        future.result()
-        self._futures.popleft()
-        self._in_flight -= size
-        self._done += size
-        self._report()
-        return True
-
-    def abandon(self) -> None:
-        """Cancel what is in flight, and wait until its memory is not used any more."""
-        for _, future in self._futures:
-            future.cancel()
-        for _, future in self._futures:
-            future.wait()
-
-    def _report(self) -> None:
-        if self._progress is not None and time.monotonic() >= self._next_report:
-            self._progress(self._done + sum(future.progress() for _, future in self._futures), self._total)
-            self._next_report = time.monotonic() + _INTERVAL

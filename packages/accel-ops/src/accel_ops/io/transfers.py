@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 
 from accel_ops.errors import InvalidTensors, TransferFailed
-from accel_ops.io.engines import AioRequest, AioResult, Engine
+from accel_ops.host.binding import IoRequest, IoResult
+from accel_ops.io.engines import Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
 from accel_ops.memory import MEMORY
 
@@ -109,7 +110,7 @@ _ADVICE = {
 }
 
 
-def failed(name: str, write: bool, size: int, offset: int, result: AioResult) -> TransferFailed:
+def failed(name: str, write: bool, size: int, offset: int, result: IoResult) -> TransferFailed:
     """Return the error of a request that ended with an errno."""
     verb, preposition = ("written", "to") if write else ("read", "from")
     reason = os.strerror(result.error)
@@ -248,14 +249,14 @@ class Transfer:
         engine: Engine | None,
         file: OpenFile,
         memory: HostMemory,
-        request: AioRequest,
+        request: IoRequest,
         durability: Durability,
     ) -> None:
         self.file, self.memory, self.request = file, memory, request
         self._durability = durability
         self._engine = engine
         self._lock = threading.Lock()
-        self._result: AioResult | None = None
+        self._result: IoResult | None = None
         self._number = 0
         self._delivered = False
         self._lost = False
@@ -266,7 +267,7 @@ class Transfer:
             with _starting(self):
                 self._number = self._engine.submit(self.request)
 
-    def finish(self, result: AioResult) -> None:
+    def finish(self, result: IoResult) -> None:
         """Record the result of a request that was carried out without an engine."""
         self._result = result
 
@@ -296,12 +297,12 @@ class Transfer:
             self._deliver()
         finally:
             self.file.close()
-        return result.done
+        return int(result.done)
 
     def progress(self) -> int:
         """Return the bytes that have been transferred so far."""
         if self._result is not None:
-            return self._result.done
+            return int(self._result.done)
         return 0 if self._lost or self._engine is None else self._engine.progress(self._number)
 
     def cancel(self) -> None:
@@ -326,7 +327,7 @@ class Transfer:
 
     def overlaps(self, first: int, last: int) -> bool:
         """Whether the request reads or writes memory in this range of addresses."""
-        return self.request.address < last and first < self.request.address + self.request.size
+        return self.memory.address < last and first < self.memory.address + self.memory.size
 
     def _ended(self, timeout: int) -> bool:
         if self._result is not None or self._lost:
@@ -352,7 +353,7 @@ class Transfer:
         with self._lock:
             if self._delivered:
                 return
-            if self.request.write:
+            if self.request.writes:
                 synchronize(self.file, self._durability)
             else:
                 self.memory.deliver()
@@ -362,7 +363,7 @@ class Transfer:
         self.file.close()
 
     def _facts(self) -> tuple[str, bool, int, int]:
-        return self.file.name, self.request.write, self.request.size, self.request.offset
+        return self.file.name, self.request.writes, self.request.size, self.request.offset
 
 
 def synchronize(file: OpenFile, durability: Durability) -> None:

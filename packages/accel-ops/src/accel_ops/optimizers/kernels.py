@@ -160,7 +160,7 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
     """Check all tensors, then call the kernel for each group of one dtype."""
     loaded = library.load()
     functions = loaded.functions
-    function = getattr(functions, f"accel_{kernel}", None)
+    function: Any = getattr(functions, f"accel_{kernel}", None)
     if plain := operands_of_plain(loaded.module.pack, roles):
         return _raise_for_status(plain.call(function, *arguments))
     groups = list(group_by_dtype(roles))
