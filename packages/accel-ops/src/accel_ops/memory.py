@@ -25,7 +25,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
@@ -63,13 +63,20 @@ class Slab:
 _HUGE = 4 << 20
 
 
+class LockedBlock(NamedTuple):
+    """What is recorded of a block: its memory, the address after its last byte, whether the system has locked it."""
+
+    memory: weakref.ReferenceType[mmap.mmap]
+    end: int
+    locked: bool
+
+
 class LockedMemory:
     """The page-locked blocks of a process, by address. Every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, weakref.ReferenceType[mmap.mmap]] = {}
-        self._bounds: dict[int, int] = {}
-        self._locked: set[int] = set()
+        self._blocks: dict[int, LockedBlock] = {}
+        #: The addresses of the blocks, in order.
         self._starts: list[int] = []
         self._lock = threading.RLock()
         self._slab: Slab | None = None
@@ -93,10 +100,7 @@ class LockedMemory:
         if not locked:
             _warn_once()
         with self._lock:
-            if locked:
-                self._locked.add(start)
-            self._blocks[start] = weakref.ref(block)
-            self._bounds[start] = start + length
+            self._blocks[start] = LockedBlock(weakref.ref(block), start + length, locked)
             bisect.insort(self._starts, start)
         owner = (ctypes.c_char * length).from_buffer(block, offset)
         # The block must leave our records before its addresses can be allocated again: the finalizer keeps the mmap
@@ -131,28 +135,26 @@ class LockedMemory:
         Such a thread may have held our lock, and have recorded a half of its block.
         """
         self._lock = threading.RLock()
-        self._locked.clear()
         self._slab = None
-        self._bounds = {start: end for start, end in self._bounds.items() if start in self._blocks}
-        self._blocks = {start: block for start, block in self._blocks.items() if start in self._bounds}
-        self._starts = sorted(self._bounds)
+        self._blocks = {start: block._replace(locked=False) for start, block in self._blocks.items()}
+        self._starts = sorted(self._blocks)
 
     def free(self, address: int) -> bool:
         """Unlock the block at this address and return its memory; False where none begins there.
 
         Waits for file transfers that use it.
         """
-        bound = self._bounds.get(address)
-        if bound is not None and self.before_free is not None:
-            self.before_free(address, bound)
+        block = self._blocks.get(address)
+        if block is not None and self.before_free is not None:
+            self.before_free(address, block.end)
         with self._lock:
-            reference = self._blocks.get(address)
-            block = None if reference is None else reference()
-            if block is None:
+            block = self._blocks.get(address)
+            memory = None if block is None else block.memory()
+            if block is None or memory is None:
                 return False
-            length = self._bounds[address] - address
+            length = block.end - address
             _munlock(address, length)
-            block.madvise(mmap.MADV_DONTNEED, address - _address(block), length)
+            memory.madvise(mmap.MADV_DONTNEED, address - _address(memory), length)
             self._forget(address)
             return True
 
@@ -162,24 +164,21 @@ class LockedMemory:
 
     def is_locked(self, tensor: torch.Tensor) -> bool:
         """Return whether all of the tensor's memory is in one block that the system has locked."""
-        with self._lock:
-            return self._block_of(tensor) in self._locked
+        block = self._block_of(tensor)
+        return block is not None and block.locked
 
-    def _block_of(self, tensor: torch.Tensor) -> int | None:
+    def _block_of(self, tensor: torch.Tensor) -> LockedBlock | None:
         if tensor.device.type != "cpu" or tensor.is_meta:
             return None
         first, last = extent(tensor)
         with self._lock:
             index = bisect.bisect_right(self._starts, first) - 1
-            if index < 0 or last > self._bounds[self._starts[index]]:
-                return None
-            return self._starts[index]
+            block = self._blocks[self._starts[index]] if index >= 0 else None
+            return block if block is not None and last <= block.end else None
 
     def _forget(self, start: int, _block: mmap.mmap | None = None) -> None:
         with self._lock:
             if self._blocks.pop(start, None) is not None:
-                del self._bounds[start]
-                self._locked.discard(start)
                 self._starts.remove(start)
 
 
