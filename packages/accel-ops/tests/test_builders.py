@@ -18,7 +18,7 @@ from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, Memoized
 from accel_ops.host import library
 from accel_ops.inference import INFERENCE, TransformerFunctions
 from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
-from accel_ops.op import runtime_ops
+from accel_ops.op import LoadedOp, Unusable, runtime_ops
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep, Lists, Step
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, FusedAdamBuilder
@@ -420,7 +420,9 @@ class Recorded:
     def __init__(self) -> None:
         self.found, self.works, self.captures = 0, True, False
         self.taken: list[AdamStep] = []
-        route = routes.StepRoute((), "kernels if they work", self._find, self._takes, lambda: self.captures)
+        route = routes.StepRoute(
+            (), lambda: "kernels if they work", self._load, takes=self._takes, busy=lambda: self.captures
+        )
         self._builder = fused.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
 
     def __getattr__(self, name: str) -> Any:
@@ -429,10 +431,11 @@ class Recorded:
     def _takes(self, tensors: Any) -> bool:
         return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
-    def _find(self) -> tuple[Step, str]:
+    def _load(self) -> LoadedOp:
         self.found += 1
-        plain = fused.adam_step, "plain torch (no kernels: why)"
-        return (self._kernels, "kernels") if self.works else plain
+        if not self.works:
+            raise Unusable("no kernels: why")
+        return LoadedOp(self._kernels, lambda: "kernels")
 
     def _kernels(self, lists: Lists, constants: AdamStep) -> None:
         self.taken.append(constants)

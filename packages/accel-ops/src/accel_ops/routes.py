@@ -28,7 +28,7 @@ from accel_core.op_builder import Implementation
 from accel_ops import reference
 from accel_ops.device import self_checks
 from accel_ops.device.kernels import KernelsUnusable, Launch, packed
-from accel_ops.op import LoadedOp, Route
+from accel_ops.op import LoadedOp, Route, Unusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.optimizers.fused import (
     AdamStep,
@@ -187,55 +187,46 @@ _log = logging.getLogger("accel_core")
 
 
 @dataclass(frozen=True)
-class StepRoute:
-    """Steps of Adam for tensors that torch's operators refuse.
+class StepRoute(Route):
+    """Steps of Adam for tensors that torch's operators refuse: what `load` has loaded is a `Step`.
 
-    expected: what takes them, in words, before it is found.
-    find:     returns the step, and what it is; plain torch with the reason where it does not work.
-    takes:    whether it may take gradient, parameter and moments; plain torch takes others.
-    busy:     whether nothing can be tried, because a graph is being captured.
-    lack:     returns why `find` would return plain torch, as far as that is known without the device; else nothing.
+    takes: whether it may take gradient, parameter and moments; plain torch takes others.
+    busy:  whether nothing can be tried, because a graph is being captured.
     """
 
-    implementations: tuple[Implementation, ...]
-    expected: str
-    find: Callable[[], tuple[Step, str]]
-    takes: Callable[[Sequence[torch.Tensor]], bool]
+    takes: Callable[[Sequence[torch.Tensor]], bool] = lambda tensors: True
     busy: Callable[[], bool] = lambda: False
-    lack: Callable[[], str] = lambda: ""
-
-
-PLAIN_STEP = StepRoute((), "plain torch", lambda: (adam_step, "plain torch"), lambda tensors: False)
 
 
 class LazyStep:
-    """The step of a route, found when it is first needed; plain torch takes all that the route would leave to it."""
+    """The step of a route, loaded when it is first needed; plain torch takes all that the route would leave to it."""
 
-    def __init__(self, route: StepRoute) -> None:
-        self._route = PLAIN_STEP if route.lack() else route
+    def __init__(self, route: StepRoute | None) -> None:
+        self._route = None if route is None or route.lack() else route
         self._step: Step | None = None
-        self.what = self._route.expected
+        self.what = self._route.expected() if self._route else "plain torch"
 
     def decide(self) -> Step:
-        """Return the step, found now if it was not before."""
-        if self._step is None:
-            self._step, self.what = self._route.find()
-        return self._step
+        """Return the step, loaded now if it was not before."""
+        if self._step is None and self._route:
+            try:
+                loaded = self._route.load()
+                self._step, self.what = loaded.functions, loaded.what()
+            except Unusable as error:
+                self._step, self.what = adam_step, f"plain torch ({error})"
+        return self._step or adam_step
 
     def __call__(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
-        if (
-            self._step is None
-            and any(map(self._route.takes, zip(*lists, strict=True)))
-            and not self._route.busy()
-        ):
+        route = self._route if self._step is None else None
+        if route and any(map(route.takes, zip(*lists, strict=True))) and not route.busy():
             self.decide()
             _log.info("FusedAdam: %s for tensors that torch's operators refuse", self.what)
         (self._step or adam_step)(lists, adam)
 
 
-def torch_fused_adam(device_type: str, then: StepRoute = PLAIN_STEP) -> Route:
-    """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`.
+def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
+    """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`, or by plain torch.
 
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
     process; where torch's operators do not work, `then` takes all tensors.
@@ -256,7 +247,8 @@ def torch_fused_adam(device_type: str, then: StepRoute = PLAIN_STEP) -> Route:
             SimpleNamespace(multi_tensor_adam=function), lambda: _what(checked, step.what), step.decide
         )
 
-    return Route((Implementation.TORCH_FUSED, *then.implementations), expected, load)
+    implementations = (Implementation.TORCH_FUSED, *(then.implementations if then else ()))
+    return Route(implementations, expected, load)
 
 
 def _what(checked: Checked, other: str) -> str:
@@ -329,19 +321,19 @@ def kernel_lion(source: KernelSource) -> Route:
 def kernel_adam(source: KernelSource) -> StepRoute:
     """Return the steps of Adam with kernels, which leave strided tensors to plain torch."""
 
-    def find() -> tuple[Step, str]:
+    def load() -> LoadedOp:
         try:
             kernels, what = source.load(step_kernels.check_adam)
         except KernelsUnusable as error:
-            return adam_step, f"plain torch (no kernels: {error})"
+            raise Unusable(f"no kernels: {error}") from error
         steps = step_kernels.KernelSteps(source.device_type, kernels.launch, kernels.lack)
-        return steps.adam, f"kernels ({what}) and plain torch"
+        return LoadedOp(steps.adam, lambda: f"kernels ({what}) and plain torch")
 
     def takes(tensors: Sequence[torch.Tensor]) -> bool:
         return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
     expected = f"{source.what} if they work when first needed, else plain torch"
-    return StepRoute(source.implementations, expected, find, takes, source.capturing)
+    return StepRoute(source.implementations, lambda: expected, load, takes=takes, busy=source.capturing)
 
 
 #: {kernel: C types of its arguments}.

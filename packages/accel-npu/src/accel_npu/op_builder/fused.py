@@ -11,8 +11,8 @@ import torch
 
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
-from accel_ops.op import has_op
-from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, Step, Tensors, adam_step
+from accel_ops.op import LoadedOp, Unusable, has_op
+from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, Tensors, adam_step
 from accel_ops.routes import StepRoute, torch_fused_adam, wrong_step
 
 _OP, _DEVICE = "npu.npu_apply_adam_w", "npu"
@@ -51,18 +51,20 @@ def _busy() -> bool:
     return bool(capturing()) if capturing else False
 
 
-def _find() -> tuple[Step, str]:
+def _load() -> LoadedOp:
     """Return the step with npu_apply_adam_w, if it passes its self-check."""
     name, device = f"torch.ops.{_OP}", torch.device(_DEVICE)
     modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
     checks = [partial(wrong_step, name, step, device, torch.float32, *mode) for mode in modes]
     reason = self_checks.unsupported_reason(name, device, *checks)
-    return (adam_step, f"plain torch ({reason})") if reason else (step, f"{name} and plain torch")
+    if reason:
+        raise Unusable(reason)
+    return LoadedOp(step, lambda: f"{name} and plain torch")
 
 
 #: For strided tensors of float32, and all in steps without bias correction where torch's operators are wrong.
 _APPLY_ADAM = StepRoute(
-    (Implementation.VENDOR_OP,), f"torch.ops.{_OP} if it works when first needed, else plain torch", _find, _is_wide,
-    _busy, lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}",
+    (Implementation.VENDOR_OP,), lambda: f"torch.ops.{_OP} if it works when first needed, else plain torch", _load,
+    lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _is_wide, _busy,
 )  # fmt: skip
 FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM))
