@@ -21,7 +21,7 @@ from deepspeed.comm import comm
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from accel_core.op_builder import OpBuilder
-from accel_ops.optimizers.host import HostStepOp, host_step_op
+from accel_ops.optimizers.host import HostStep
 from accel_zero import method_patch
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -59,7 +59,7 @@ class HostPath:
     buffers:  ZeRO 1 and 2: buffers of the copy-out that are replaced until the end of the step, by group.
     """
 
-    op: HostStepOp | None
+    op: HostStep | None
     norms: dict[int, tuple[torch.Tensor, int]] = field(default_factory=dict)
     finite: dict[int, bool] = field(default_factory=dict)
     add: dict[int, bool] = field(default_factory=dict)
@@ -79,19 +79,18 @@ def path_of(optimizer: Any) -> HostPath:
     return path
 
 
-def _host_op(optimizer: Any) -> HostStepOp | None:
+def _host_op(optimizer: Any) -> HostStep | None:
     """Return the op of the inner optimizer, else that of the accelerator's CPUAdamBuilder."""
     if f"{type(optimizer).__module__}:{type(optimizer).__name__}" not in _CLASSES or optimizer.zenflow:
         return None  # SuperOffload and ZenFlow derive from these classes and use the scaled gradients
     from deepspeed.accelerator import get_accelerator
 
     inner = optimizer.optimizer
-    op = host_step_op(getattr(inner, _OP_ATTRIBUTES.get(type(inner).__name__, ""), None))
-    if op is None:
-        builder = get_accelerator().create_op_builder("CPUAdamBuilder")
-        if isinstance(builder, OpBuilder) and builder.is_compatible():
-            op = host_step_op(builder.load())
-    return op
+    op = getattr(inner, _OP_ATTRIBUTES.get(type(inner).__name__, ""), None)
+    builder = get_accelerator().create_op_builder("CPUAdamBuilder")
+    if not isinstance(op, HostStep) and isinstance(builder, OpBuilder) and builder.is_compatible():
+        op = builder.load()
+    return op if isinstance(op, HostStep) else None
 
 
 def orders_itself() -> bool:
@@ -104,7 +103,7 @@ def orders_itself() -> bool:
 
 
 def copyable(grad: torch.Tensor | None, destination: torch.Tensor) -> bool:
-    """Return whether the pass of a `HostStepOp` can copy a gradient, and a norm of the copy is one of the gradient."""
+    """Return whether the pass of a `HostStep` can copy a gradient, and a norm of the copy is one of the gradient."""
     return (
         grad is not None
         and orders_itself()
@@ -187,7 +186,7 @@ def fusable(inner: Any, grad: torch.Tensor | None, path: HostPath) -> str:
         or not grad.is_cpu
         or not name
         or not _known_step(cast(Hashable, type(inner)))
-        or host_step_op(getattr(inner, name, None)) is None
+        or not isinstance(getattr(inner, name, None), HostStep)
         # Hooks see the gradients.
         or inner._optimizer_step_pre_hooks
         or _global_optimizer_pre_hooks

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Adam, Adagrad and Lion on the host, as DeepSpeed's optimizers call them, and what they offer beside.
+"""Adam, Adagrad and Lion on the host, as DeepSpeed's optimizers call them, and what they offer in addition.
 
-Upstream's functions get an optimizer's ID and one tensor each. Beside them, `HostStep` offers a step with unscaling,
+Upstream's functions get an optimizer's ID and one tensor each. In addition, `HostStep` offers a step with unscaling,
 clipping and copy-out fused: `accel_zero` shortens ZeRO-Offload's path of a gradient through host memory with it
 (docs/offload.md). An op without them works as with stock DeepSpeed.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any
 
 import torch
 
@@ -29,57 +29,8 @@ from accel_ops.optimizers.kernels import copy_gradient
 PIECE = 1 << 24
 
 
-class FusedStep(Protocol):
-    """An op whose updates also unscale the gradients and write the parameters in another dtype."""
-
-    #: Calls of the update function so far.
-    updates: int
-
-
-class HostStepOp(Protocol):
-    """The additional functions. All tensors are in host memory; results do not depend on the number of threads."""
-
-    def copy_gradient(
-        self,
-        grad: torch.Tensor,
-        destination: torch.Tensor | None = None,
-        *,
-        accumulated: torch.Tensor | None = None,
-        add: bool = False,
-    ) -> float:
-        """Copy a gradient to `destination`, converted; return the sum of its squares in float64.
-
-        accumulated: with `add` the gradient is added to it and the sum is copied; otherwise the gradient replaces it.
-        """
-        ...
-
-    def sum_of_squares(self, tensor: torch.Tensor) -> float:
-        """Return the sum over all elements in float64; infinite or NaN where an element is."""
-        ...
-
-    def fused(
-        self,
-        *,
-        grad_factor: float = 1.0,
-        copy: torch.Tensor | None = None,
-        copied: Callable[[int, int], None] | None = None,
-    ) -> FusedStep:
-        """Return the op with updates that multiply the gradients first, and write the parameters to `copy` too.
-
-        copied: called with the bounds of each piece of the copy once it is complete.
-        """
-        ...
-
-
-def host_step_op(op: Any) -> HostStepOp | None:
-    """Return the op if it has the additional functions, else None."""
-    if all(callable(getattr(op, name, None)) for name in ("copy_gradient", "sum_of_squares", "fused")):
-        return cast(HostStepOp, op)
-    return None
-
-
 class FusedOp:
-    """What `HostStep.fused` returns. Other functions than the update are the op's own; `updates` counts the calls."""
+    """What `HostStep.fused` returns. Other functions than the update are the op's own; `updates` counts its calls."""
 
     def __init__(
         self,
@@ -112,7 +63,7 @@ class FusedOp:
 
 
 class HostStep:
-    """Mixin of the host optimizer ops: `HostStepOp`.
+    """Base class of the optimizer ops on the host. Results do not depend on the number of threads.
 
     UPDATE: name of the op's update function, with `grad_factor` and `copy` as keywords. SCALARS: the number of its
     arguments ahead of the tensors.
@@ -135,35 +86,35 @@ class HostStep:
         copy: torch.Tensor | None = None,
         copied: Callable[[int, int], None] | None = None,
     ) -> FusedOp:
-        """Return an op whose updates multiply the gradients, which stay as they are, and write to `copy` too."""
+        """Return the op with updates that multiply the gradients first, and write the parameters to `copy` too.
+
+        The gradients stay as they are. copied: called with the bounds of each piece of the copy once it is complete.
+        """
         return FusedOp(self, grad_factor, copy, copied)
 
 
-Options = TypeVar("Options")
-
-
-class OptimizerRegistry(Generic[Options]):
-    """Options by DeepSpeed's optimizer ID. An ID that is created again has the new options, as upstream."""
+class OptimizerRegistry:
+    """DeepSpeed's optimizers by their ID. An ID that is created again has the new option, as upstream."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        #: By ID. Replaced items are seen by the library's functions, which read it themselves.
-        self.options: dict[int, Options] = {}
+        #: Whether Adam's decay is decoupled, by ID. Replaced items are seen by the library, which reads it itself.
+        self.options: dict[int, bool] = {}
         self._lock = threading.Lock()
 
-    def create(self, optimizer_id: int, options: Options) -> int:
-        """Store the options; returns 0."""
+    def create(self, optimizer_id: int, decoupled: bool = True) -> int:
+        """Store the option; returns 0."""
         with self._lock:
-            self.options[optimizer_id] = options
+            self.options[optimizer_id] = decoupled
         return 0
 
     def destroy(self, optimizer_id: int) -> int:
-        """Delete the options; returns 0. An unknown ID is no error, so that a destructor never raises."""
+        """Delete the option; returns 0. Do nothing for an unknown ID, so that a destructor never raises."""
         with self._lock:
             self.options.pop(optimizer_id, None)
         return 0
 
-    def __getitem__(self, optimizer_id: int) -> Options:
+    def __getitem__(self, optimizer_id: int) -> bool:
         try:
             return self.options[optimizer_id]
         except KeyError:
@@ -174,8 +125,8 @@ class OptimizerRegistry(Generic[Options]):
             ) from None
 
 
-#: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.
-_adams: OptimizerRegistry[bool] = OptimizerRegistry("adam")
+#: Upstream passes all options of Adam at every step but one.
+_adams = OptimizerRegistry("adam")
 _zenflow = zenflow.ZenFlow(_adams)
 
 
@@ -277,7 +228,7 @@ FusedAdamBuilder = ADAM.builder(
 )
 
 
-_adagrads: OptimizerRegistry[None] = OptimizerRegistry("adagrad")
+_adagrads = OptimizerRegistry("adagrad")
 
 
 def create_adagrad(
@@ -288,7 +239,7 @@ def create_adagrad(
     should_log: bool = False,
 ) -> int:
     """Register an optimizer; returns 0."""
-    return _adagrads.create(optimizer_id, None)
+    return _adagrads.create(optimizer_id)
 
 
 def adagrad_update(
@@ -329,7 +280,7 @@ CPU_ADAGRAD = Op("cpu_adagrad", "CPUAdagradBuilder", "Adagrad on one tensor.", C
 CPUAdagradBuilder = CPU_ADAGRAD.builder(__name__, host(CPUAdagrad))
 
 
-_lions: OptimizerRegistry[None] = OptimizerRegistry("lion")
+_lions = OptimizerRegistry("lion")
 
 
 def create_lion(
@@ -341,7 +292,7 @@ def create_lion(
     should_log: bool = False,
 ) -> int:
     """Register an optimizer; returns 0."""
-    return _lions.create(optimizer_id, None)
+    return _lions.create(optimizer_id)
 
 
 def lion_update(
