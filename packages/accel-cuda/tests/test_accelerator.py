@@ -16,7 +16,7 @@ from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator, accelerator, nvml, ranges, visible
 from accel_cuda.kernels import loading
 from accel_cuda.op_builder import toolkit
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 
 
 @pytest.fixture

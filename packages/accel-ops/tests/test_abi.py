@@ -11,27 +11,29 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_ops.host import binding, library
-from accel_ops.optimizers import kernels
+from accel_ops.host import c_interface, library
+from accel_ops.optimizers import cpu_steps
 from shared.children import run
 
 HEADERS = ("accel_ops.h", "accel_io.h")
 STRUCTURES = {
-    "accel_tensor_lists": binding.TensorLists, "accel_adam_options": binding.AdamOptions,
-    "accel_gradient": binding.Gradient,
-    "accel_io_options": binding.IoOptions, "accel_io_request": binding.IoRequest,
-    "accel_io_result": binding.IoResult, "accel_io_file": binding.IoFile,
+    "accel_tensor_lists": c_interface.TensorLists, "accel_adam_options": c_interface.AdamOptions,
+    "accel_gradient": c_interface.Gradient,
+    "accel_io_options": c_interface.IoOptions, "accel_io_request": c_interface.IoRequest,
+    "accel_io_result": c_interface.IoResult, "accel_io_file": c_interface.IoFile,
 }  # fmt: skip
 
 
 def test_the_declarations_are_those_of_the_header(tmp_path: Path) -> None:
     csrc = library.source().folders[0]
     header = "".join((csrc / name).read_text(encoding="utf-8") for name in HEADERS)
-    assert re.findall(r"^ACCEL_API [\w *]+?(accel_\w+)\(", header, re.MULTILINE) == list(binding.PROTOTYPES)
+    assert re.findall(r"^ACCEL_API [\w *]+?(accel_\w+)\(", header, re.MULTILINE) == list(
+        c_interface.PROTOTYPES
+    )
     assert re.findall(r"^} (accel_\w+);", header, re.MULTILINE) == list(STRUCTURES)
     lines = [f'#include "{name}"' for name in HEADERS]
     for name, value in re.findall(r"\bACCEL_(\w+) = (\d+)", header):
-        assert getattr(binding, name.replace("IO_U", "U").replace("IO_T", "T")) == int(value)
+        assert getattr(c_interface, name.replace("IO_U", "U").replace("IO_T", "T")) == int(value)
     scalars = {None: "void", ctypes.c_double: "double", ctypes.c_float: "float", ctypes.c_int64: "int64_t",
                ctypes.c_int32: "int32_t"}  # fmt: skip
     for name, structure in STRUCTURES.items():
@@ -42,7 +44,7 @@ def test_the_declarations_are_those_of_the_header(tmp_path: Path) -> None:
             kind = scalars.get(cls)
             same += f" && std::is_same_v<decltype({name}::{field}), {kind}>" if kind else ""
             lines.append(f"static_assert({same});")
-    for name, (result, arguments) in binding.PROTOTYPES.items():
+    for name, (result, arguments) in c_interface.PROTOTYPES.items():
         lines.append(
             f"static_assert(std::is_same_v<Result<decltype({name})>, {scalars.get(result, 'void*')}>);"
         )
@@ -78,7 +80,7 @@ def other(tmp_path: Path) -> Path:
 
 def assert_right_numbers() -> None:
     tensors = [torch.ones(5) for _ in range(4)]
-    kernels.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=0.0)
+    cpu_steps.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=0.0)
     assert torch.allclose(tensors[0], torch.full((5,), 1 - 0.1 * 10 / 10))
 
 

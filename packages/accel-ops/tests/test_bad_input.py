@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_ops.errors import InvalidOption, InvalidTensors
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 
@@ -60,7 +60,7 @@ def updated(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
 )
 def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(InvalidTensors, match=message):
-        kernels.adam(*four(**others), **ADAM)
+        cpu_steps.adam(*four(**others), **ADAM)
 
 
 @pytest.mark.usefixtures("with_and_without_library")
@@ -101,7 +101,7 @@ def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step: object,
 
 
 def test_the_other_optimizers_name_a_wrong_option_too() -> None:
-    for kernel, options in ((kernels.adagrad, {"eps": 0}), (kernels.lion, {"beta1": 0, "beta2": 0})):
+    for kernel, options in ((cpu_steps.adagrad, {"eps": 0}), (cpu_steps.lion, {"beta1": 0, "beta2": 0})):
         with pytest.raises(InvalidOption, match="lr=None"):
             kernel(*([torch.ones(3)] for _ in range(3)), lr=None, **options)  # type: ignore[operator]
 
@@ -110,20 +110,20 @@ def test_lists_of_unequal_length_are_refused() -> None:
     lists = four()
     lists[1] = []
     with pytest.raises(InvalidTensors, match="0 grads"):
-        kernels.adam(*lists, **ADAM)
+        cpu_steps.adam(*lists, **ADAM)
 
 
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
 def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
     beta2 = 0.99 if beta1 == 0 else 0.0
     with pytest.raises(ValueError, match="cannot be undone"):
-        kernels.adam(*four(), **{**ADAM, "beta1": beta1, "beta2": beta2}, rollback=True)
+        cpu_steps.adam(*four(), **{**ADAM, "beta1": beta1, "beta2": beta2}, rollback=True)
 
 
 _WITHOUT_MEMORY = """
 import sys, torch
 from accel_ops import optim
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 from accel_ops.errors import InvalidTensors
 form = sys.argv[1]
 if form == "fake":
@@ -145,7 +145,7 @@ for optimizer in (optim.AdamW, optim.Adagrad, optim.Lion):
         optimizer([param]).step()
     except InvalidTensors:
         refused += 1
-kernels.zeros_like([make()] if form != "freed" else [])
+cpu_steps.zeros_like([make()] if form != "freed" else [])
 assert refused == 3, refused
 """
 
@@ -160,11 +160,11 @@ def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
 _FORKED = """
 import os, sys
 import torch
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 torch.set_num_threads(2)
 rows = [[[torch.ones(200_000)] for _ in range(4)] for _ in range(2)]
 def step(row):
-    kernels.adam(*row, step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
+    cpu_steps.adam(*row, step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
     return float(row[0][0][-1])
 here = step(rows[0])
 # torch's own operators would wait for threads that do not exist; only our kernel runs in the child.
@@ -189,10 +189,10 @@ def test_more_than_two_to_the_31_elements(dtype: torch.dtype) -> None:
         pytest.skip(f"not run: {free >> 20} MiB are free, {needed >> 20} MiB and one GiB are needed")
     params, grads, momenta = (torch.zeros(count, dtype=dtype) for _ in range(3))
     grads[-3:] = 1
-    kernels.lion([params], [grads], [momenta], lr=1.0, beta1=0.0, beta2=0.0)
+    cpu_steps.lion([params], [grads], [momenta], lr=1.0, beta1=0.0, beta2=0.0)
     assert params[-3:].tolist() == [-1.0] * 3
     assert params[-4] == 0
-    assert kernels.sum_of_squares([grads]) == 3.0
+    assert cpu_steps.sum_of_squares([grads]) == 3.0
 
 
 # --- memory that a step would read after it has written it is refused, and nothing is written then
@@ -202,7 +202,7 @@ def refused(*lists: list[torch.Tensor], message: str = "shares memory") -> None:
     """The step is refused and all tensors are as before."""
     before = [tensor.clone() for tensors in lists for tensor in tensors]
     with pytest.raises(InvalidTensors, match=message):
-        kernels.adam(*lists, **ADAM)
+        cpu_steps.adam(*lists, **ADAM)
     assert all(map(torch.equal, before, [tensor for tensors in lists for tensor in tensors]))
 
 
@@ -251,7 +251,7 @@ def test_gradients_may_share_memory_with_each_other() -> None:
     grad = torch.ones(12)
     params = [torch.ones(6), torch.ones(6), torch.ones(6)]
     states = [[torch.ones(6) for _ in range(3)] for _ in range(2)]
-    kernels.adam(params, [grad[:6], grad[3:9], grad[:1].expand(6)], *states, **ADAM)
+    cpu_steps.adam(params, [grad[:6], grad[3:9], grad[:1].expand(6)], *states, **ADAM)
     assert torch.equal(params[0], params[1])
     assert torch.equal(params[0], params[2])
 
@@ -260,7 +260,7 @@ def test_gradients_may_share_memory_with_each_other() -> None:
 def test_tensors_side_by_side_in_one_buffer_are_taken() -> None:
     row = torch.ones(24)
     alone = four()
-    kernels.adam(*([row[start : start + 6]] for start in (0, 6, 12, 18)), **ADAM)
-    kernels.adam(*alone, **ADAM)
+    cpu_steps.adam(*([row[start : start + 6]] for start in (0, 6, 12, 18)), **ADAM)
+    cpu_steps.adam(*alone, **ADAM)
     assert torch.equal(row[:6], alone[0][0])
     assert torch.equal(row[12:18], alone[2][0])

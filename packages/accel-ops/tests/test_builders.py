@@ -14,7 +14,7 @@ from accel_core import lost_devices
 from accel_core.op_builder import self_test
 from accel_ops import routes
 from accel_ops.device import self_checks
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.host import library
 from accel_ops.inference import INFERENCE, TransformerFunctions
 from accel_ops.memory import PinMemoryBuilder, UtilsBuilder

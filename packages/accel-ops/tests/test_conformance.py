@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
-from accel_ops import plain
+from accel_ops import torch_fallbacks
 from accel_ops.inference import CoreFunctions, TransformerFunctions
 from accel_ops.quantizers.fp_quantizer import FPQuantizerBuilder
 from accel_ops.quantizers.quantizer import QuantizerBuilder
@@ -25,7 +25,7 @@ NONE = torch.empty(0)
 
 def attention(q: Any, k: Any, v: Any, bias1: Any = NONE) -> torch.Tensor:
     out, lse = torch.empty_like(q), torch.empty(math.prod(q.shape[:-3]), q.shape[-2], q.shape[-3])
-    plain.EvoformerAttnBuilder().load().attention(q, k, v, bias1, NONE, out, lse)
+    torch_fallbacks.EvoformerAttnBuilder().load().attention(q, k, v, bias1, NONE, out, lse)
     return out
 
 
@@ -44,18 +44,18 @@ def test_number_that_is_not_finite_stays_visible_in_its_row_alone() -> None:
 
 
 def test_tokens_sums_and_numbers_of_nothing_are_nothing() -> None:
-    op, none = plain.RandomLTDBuilder().load(), torch.empty(2, 0, dtype=torch.int32)
+    op, none = torch_fallbacks.RandomLTDBuilder().load(), torch.empty(2, 0, dtype=torch.int32)
     assert op.token_gather(torch.ones(2, 3, 4), none, True).shape == (2, 0, 4)
     assert op.token_scatter_(torch.ones(2, 3, 4), torch.ones(2, 0, 4), none, True).all()
     assert op.mask_gather_bert(torch.ones(2, 1, 3, 3), none.view(1, 2, 0)).shape == (1, 2, 1, 0, 0)
-    sums = plain.SpatialInferenceBuilder().load()
+    sums = torch_fallbacks.SpatialInferenceBuilder().load()
     assert sums.nhwc_bias_add(torch.empty(0, 4, 3), torch.ones(3)).shape == (0, 4, 3)
     val = torch.empty(0, 16)
     assert back(quantized(val, 16), val, 16).shape == (0, 16)
 
 
 def test_overflow_of_a_sum_is_seen() -> None:
-    op = plain.SpatialInferenceBuilder().load()
+    op = torch_fallbacks.SpatialInferenceBuilder().load()
     x, bias = torch.full((1, 2, 1), 6e4, dtype=torch.float16), torch.full((1,), 6e4, dtype=torch.float16)
     assert op.nhwc_bias_add(x, bias).isinf().all()
     x[0, 0] = math.nan
@@ -64,7 +64,7 @@ def test_overflow_of_a_sum_is_seen() -> None:
 
 def test_shapes_and_types_are_reported() -> None:
     """The suite asks for the function and the argument; what it is stands there too."""
-    op, ones = plain.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
+    op, ones = torch_fallbacks.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
     index = torch.zeros(2, 1, dtype=torch.int32)
     for layers, reported in (
         (torch.ones(2, 2, 4), "layer_activations of shape (2, 2, 4)"),

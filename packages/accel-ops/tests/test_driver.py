@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_ops.host import binding, library
+from accel_ops.host import c_interface, library
 from shared.children import run
 
 HERE = Path(__file__).parent / "driver"
@@ -77,7 +77,7 @@ def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: P
     header = csrc / "accel_ops.h"
     header.write_text(
         header.read_text("utf-8").replace(
-            f"ACCEL_ABI_VERSION = {binding.ABI_VERSION}", "ACCEL_ABI_VERSION = 99"
+            f"ACCEL_ABI_VERSION = {c_interface.ABI_VERSION}", "ACCEL_ABI_VERSION = 99"
         )
     )
     program = build(tmp_path, header=csrc)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from accel_ops.host import library
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 from shared.children import run
 
 #: Program that loads without a library in the wheel, and prints the reason.
@@ -33,7 +33,7 @@ def ours(warned: pytest.WarningsRecorder) -> int:
 
 def steps() -> bool:
     tensors = [torch.ones(5) for _ in range(4)]
-    kernels.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
+    cpu_steps.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
     return bool(tensors[0][0] < 1)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from accel_core.errors import InvalidOpArgument
 from accel_core.native import compiler
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep
 from accel_ops.optimizers.step_kernels import TENSORS, KernelSteps, tables

@@ -17,10 +17,10 @@ import torch
 
 from accel_ops import reference
 from accel_ops.errors import InvalidTensors
+from accel_ops.optimizers import cpu_steps
 from accel_ops.optimizers import host as optimizers
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers.cpu_steps import copy_gradient
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder
-from accel_ops.optimizers.kernels import copy_gradient
 
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
@@ -104,7 +104,7 @@ def expected_step(kernel: str, options: dict[str, Any], param: Any, grad: Any, *
 
 def call(case: Case) -> None:
     rollback = {"rollback": True} if case.kernel == "adam_rollback" else {}
-    kernel = getattr(kernels, case.kernel.removesuffix("_rollback"))
+    kernel = getattr(cpu_steps, case.kernel.removesuffix("_rollback"))
     kernel(case.params, case.grads, *case.states, **case.options, **rollback, copies=case.copies)
 
 
@@ -156,12 +156,12 @@ def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_
         dtype = draw.choice(TYPES)
         tensors = [torch.randn(draw.choice([0, 1, 15, 4096, 4097, 30_000])).to(dtype) for _ in range(4)]
         want = sum(float(tensor.double().square().sum()) for tensor in tensors)
-        assert kernels.sum_of_squares(tensors) == pytest.approx(want, rel=1e-12)
+        assert cpu_steps.sum_of_squares(tensors) == pytest.approx(want, rel=1e-12)
         for bad in (float("inf"), float("nan")):
             spoiled = [*tensors, torch.tensor([1.0, bad], dtype=dtype)]
-            assert not torch.tensor(kernels.sum_of_squares(spoiled)).isfinite()
+            assert not torch.tensor(cpu_steps.sum_of_squares(spoiled)).isfinite()
     for number in (1e30, 1e-30):  # whose squares float32 does not hold
-        assert kernels.sum_of_squares([torch.full((5,), number)]) == pytest.approx(5 * number**2, rel=1e-6)
+        assert cpu_steps.sum_of_squares([torch.full((5,), number)]) == pytest.approx(5 * number**2, rel=1e-6)
 
 
 # --- the same bits for any number of threads and any instruction set, and conversions that round as torch does
@@ -212,7 +212,7 @@ def test_a_norm_has_the_same_bits_on_every_level_and_thread_count(levels: list[i
         functions.accel_set_level(level)
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            seen.add(kernels.sum_of_squares(tensors))
+            seen.add(cpu_steps.sum_of_squares(tensors))
     assert len(seen) == 1
 
 
@@ -246,7 +246,7 @@ def test_halves_are_read_and_rounded_as_torch_does(
         ):
             # A step with a learning rate of 0 converts the parameter to the copy.
             zeros = [torch.zeros(len(source))]
-            kernels.adagrad(
+            cpu_steps.adagrad(
                 [source.clone()], zeros, [torch.zeros(len(source))], lr=0.0, eps=1.0, copies=[target]
             )
             want = source.to(target.dtype)
@@ -266,7 +266,7 @@ def test_fifteen_bytes_off_alignment_changes_nothing(functions: Any) -> None:
             shifted.append(torch.frombuffer(buffer.numpy()[offset : offset + 4000], dtype=torch.float32))
         options = {"step": 2, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
         for p, g, m, v in (aligned, shifted):
-            kernels.adam([p], [g], [m], [v], **options)  # type: ignore[arg-type]
+            cpu_steps.adam([p], [g], [m], [v], **options)  # type: ignore[arg-type]
         for one, other in zip(aligned, shifted, strict=True):
             assert torch.equal(one, other)
 
@@ -294,7 +294,7 @@ def test_the_copy_is_torchs_and_the_sum_that_of_the_gradient(dtype: torch.dtype,
         destination = torch.full((size,), 7.0, dtype=wanted)
         total = copy_gradient(grad, destination)
         assert torch.equal(destination, grad.to(wanted))
-        assert total == kernels.sum_of_squares([grad])
+        assert total == cpu_steps.sum_of_squares([grad])
         assert total == pytest.approx(grad.double().square().sum().item(), rel=1e-12)
 
 
@@ -305,9 +305,9 @@ def test_accumulation_rounds_as_torchs(dtype: torch.dtype) -> None:
         grad, accumulated = _pair(size, dtype)
         before, expected = grad.clone(), grad.clone().add_(accumulated)
         destination = torch.empty(size)
-        assert copy_gradient(grad, destination, accumulated=accumulated, add=True) == kernels.sum_of_squares(
-            [expected]
-        )
+        assert copy_gradient(
+            grad, destination, accumulated=accumulated, add=True
+        ) == cpu_steps.sum_of_squares([expected])
         assert torch.equal(accumulated, expected)
         assert torch.equal(destination, expected.float())
         assert copy_gradient(grad, accumulated=accumulated) == 0

@@ -11,7 +11,7 @@ import torch
 
 from accel_ops import optim
 from accel_ops.errors import InvalidTensors
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 from shared.children import ranks
 
 TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]
@@ -204,7 +204,7 @@ def test_a_parameter_in_another_memory_format_is_updated_as_torch_does(form: str
 def test_new_states_are_zero_to_the_last_element(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of all sizes, filled by two threads; float64, which no kernel supports, by torch."""
     monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
-    for zeros in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
+    for zeros in cpu_steps.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
         assert torch.equal(zeros, torch.zeros_like(zeros))
 
 

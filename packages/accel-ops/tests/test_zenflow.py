@@ -15,7 +15,7 @@ import torch
 
 from accel_core.errors import FunctionNotImplemented
 from accel_ops.errors import InvalidOption, OverlappedStepFailed, UnknownOptimizer
-from accel_ops.optimizers import kernels, zenflow
+from accel_ops.optimizers import cpu_steps, zenflow
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
 
@@ -104,13 +104,13 @@ def take_steps(control: torch.Tensor, count: int) -> None:
 
 
 def expected(group: Group, index: int, count: int) -> torch.Tensor:
-    """The parameters after as many steps of `kernels.adam`, with a pair of moments for each state."""
+    """The parameters after as many steps of `cpu_steps.adam`, with a pair of moments for each state."""
     param = group.param.clone()
     moments = [[torch.zeros_like(param) for _ in range(2)] for _ in range(2)]
     options = {name: value / (1 + index) for name, value in _OPTIONS.items()}
     for step in range(1, count + 1):
         first, second = moments[step & 1]
-        kernels.adam(
+        cpu_steps.adam(
             [param], [group.grads[step & 1]], [first], [second],
             step=step, bias_correction=not index, **options,  # type: ignore[arg-type]
         )  # fmt: skip

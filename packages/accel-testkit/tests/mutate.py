@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 SOURCES = {
-    "accel-ops/src/accel_ops/plain.py": ("", "RandomLTD or Spatial or Packbits or Evoformer"),
+    "accel-ops/src/accel_ops/torch_fallbacks.py": ("", "RandomLTD or Spatial or Packbits or Evoformer"),
     "accel-ops/src/accel_ops/inference.py": ("", "Inference or attention"),
     "accel-ops/src/accel_ops/quantizers/quantizer.py": ("", "Quantizer or quantizer"),
     "accel-ops/src/accel_ops/quantizers/fp_quantizer.py": ("", "FPQuantizer or fp_quantizer"),

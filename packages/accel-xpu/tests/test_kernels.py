@@ -19,7 +19,7 @@ import torch
 import accel_sim
 from accel_core import processes
 from accel_core.op_builder.native import find_compiler
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.routes import ARGUMENTS

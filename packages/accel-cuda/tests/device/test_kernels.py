@@ -15,7 +15,7 @@ import torch
 
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, driver, hip, images, loading
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.optimizers.step_kernels import TYPES
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.routes import ARGUMENTS

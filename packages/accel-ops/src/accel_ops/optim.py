@@ -19,7 +19,7 @@ from torch._compile import _disable_dynamo
 
 from accel_ops.errors import InvalidTensors
 from accel_ops.host import library
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 
 __all__ = ["Adagrad", "AdamW", "Lion"]
 
@@ -103,7 +103,7 @@ class HostOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step in place; returns the closure's result. Raises what the functions of `kernels` do."""
+        """Take one step in place; returns the closure's result. Raises what the functions of `cpu_steps` do."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -273,14 +273,14 @@ def _adam_step(
     number, params, grads, states = same_step
     first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
     lr, beta1, beta2, eps, weight_decay = options
-    kernels.adam(
+    cpu_steps.adam(
         params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
         weight_decay=weight_decay, decoupled=decoupled, grad_factor=sign,
     )  # fmt: skip
 
 
 def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-    states = zip(kernels.zeros_like(parameters), kernels.zeros_like(parameters), strict=True)
+    states = zip(cpu_steps.zeros_like(parameters), cpu_steps.zeros_like(parameters), strict=True)
     return [{"exp_avg": first, "exp_avg_sq": second} for first, second in states]
 
 
@@ -293,10 +293,10 @@ class Adagrad(HostOptimizer, torch.optim.Adagrad):
             def new_states(
                 parameters: list[torch.Tensor], start: float = group["initial_accumulator_value"]
             ) -> Any:
-                return [{"sum": zeros.add_(start)} for zeros in kernels.zeros_like(parameters)]
+                return [{"sum": zeros.add_(start)} for zeros in cpu_steps.zeros_like(parameters)]
 
             for number, params, grads, states in group_by_step(self, group, new_states):
-                kernels.adagrad(
+                cpu_steps.adagrad(
                     params,
                     grads,
                     [state["sum"] for state in states],
@@ -334,7 +334,7 @@ class Lion(HostOptimizer):
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for _, params, grads, states in group_by_step(self, group, _new_momenta):
-                kernels.lion(
+                cpu_steps.lion(
                     params,
                     grads,
                     [state["exp_avg"] for state in states],
@@ -347,4 +347,4 @@ class Lion(HostOptimizer):
 
 
 def _new_momenta(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-    return [{"exp_avg": first} for first in kernels.zeros_like(parameters)]
+    return [{"exp_avg": first} for first in cpu_steps.zeros_like(parameters)]

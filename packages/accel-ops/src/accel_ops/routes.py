@@ -27,7 +27,7 @@ import torch
 from accel_core.op_builder import Implementation
 from accel_ops import reference
 from accel_ops.device import self_checks
-from accel_ops.device.kernels import KernelsUnusable, Launch, packed
+from accel_ops.device.driver_kernels import KernelsUnusable, Launch, packed
 from accel_ops.op import LoadedOp, Route, Unusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.optimizers.fused import (

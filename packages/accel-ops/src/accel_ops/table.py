@@ -17,7 +17,7 @@ SHARED: dict[str, str] = {
         "accel_ops.io.builder": names.FILE_IO,
         "accel_ops.optimizers.fused": names.FUSED,
         "accel_ops.inference": names.INFERENCE,
-        "accel_ops.plain": [name for name in names.PLAIN if "Quantizer" not in name],
+        "accel_ops.torch_fallbacks": [name for name in names.PLAIN if "Quantizer" not in name],
         "accel_ops.quantizers.quantizer": ("QuantizerBuilder",),
         "accel_ops.quantizers.fp_quantizer": ("FPQuantizerBuilder",),
     }.items()

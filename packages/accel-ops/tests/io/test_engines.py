@@ -15,7 +15,7 @@ import torch
 
 from accel_core.errors import InvalidEnvironment
 from accel_ops.errors import TransferFailed
-from accel_ops.host.binding import IO_WRITE, IoRequest
+from accel_ops.host.c_interface import IO_WRITE, IoRequest
 from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session

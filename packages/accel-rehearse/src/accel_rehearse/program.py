@@ -275,7 +275,7 @@ def hook_deepspeed(phases: Phases, watch: Watch) -> None:
     for module, change in (
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, watch)),
         ("deepspeed.runtime.pipe.engine", functools.partial(_pipeline, phases)),
-        ("accel_ops.optimizers.kernels", _host_kernels),
+        ("accel_ops.optimizers.cpu_steps", _host_kernels),
         ("accel_ops.host.library", _library),
         ("accel_ops.io.builder", _files),
     ):

@@ -12,7 +12,7 @@ import torch
 from accel_core.errors import AccelError, in_short
 from accel_core.op_builder.native import NativeSource, build_library, load_library
 from accel_cuda.kernels import hip, rtc
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 
 #: Packages that bring torch's NVRTC.
 _PACKAGES = ("nvidia.cuda_nvrtc", "nvidia.cu13", "nvidia.cu12")

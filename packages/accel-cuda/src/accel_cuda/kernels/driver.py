@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 
 HANDLE = ctypes.c_void_p
 #: Of a launch: kernel, blocks and threads in three dimensions, shared memory, stream, arguments, others.

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from accel_cuda.kernels.driver import HANDLE, LAUNCH, DeviceDriver
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 
 #: Names that ROCm's releases have, if the process does not hold the library yet.
 RUNTIMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_ops.device.kernels import KernelsUnusable, packaged_file, packaged_table
+from accel_ops.device.driver_kernels import KernelsUnusable, packaged_file, packaged_table
 
 FOLDER = Path(__file__).parent / "images"
 TABLE = "images.json"

@@ -15,7 +15,7 @@ from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import DeviceDriver, Driver
 from accel_ops.device import self_checks
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.routes import KernelSource, SelfCheck, packed_arguments
 
 #: Compute capability of a CUDA device, name of the architecture of a ROCm device.

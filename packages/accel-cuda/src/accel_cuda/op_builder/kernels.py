@@ -19,7 +19,7 @@ from typing_extensions import override
 from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
-from accel_ops import inference, plain
+from accel_ops import inference, torch_fallbacks
 from accel_ops.op import RoutedBuilder
 from accel_ops.optimizers import fused
 from accel_ops.quantizers import fp_quantizer
@@ -173,14 +173,14 @@ def _chosen(
     return function
 
 
-class EvoformerAttnBuilder(Mixed, or_plain(plain.EvoformerAttnBuilder, "evoformer_attn")):  # type: ignore[misc]
+class EvoformerAttnBuilder(Mixed, or_plain(torch_fallbacks.EvoformerAttnBuilder, "evoformer_attn")):  # type: ignore[misc]
     """Attention of AlphaFold's Evoformer; the kernels need CUTLASS."""
 
     types = _HALVES
     reads: ClassVar[Reads] = {"attention": (0, 1, 2, 5), "attention_bwd": (0, 1, 2, 3, 4, 9, 10, 11)}
 
 
-class RandomLTDBuilder(Mixed, or_plain(plain.RandomLTDBuilder, "random_ltd")):  # type: ignore[misc]
+class RandomLTDBuilder(Mixed, or_plain(torch_fallbacks.RandomLTDBuilder, "random_ltd")):  # type: ignore[misc]
     """Random layerwise token dropping."""
 
     types = _MOVED
@@ -196,7 +196,7 @@ class RandomLTDBuilder(Mixed, or_plain(plain.RandomLTDBuilder, "random_ltd")):  
 FPQuantizerBuilder = or_plain(fp_quantizer.FPQuantizerBuilder, "fp_quantizer")
 
 
-class SpatialInferenceBuilder(Mixed, or_plain(plain.SpatialInferenceBuilder, "spatial_inference")):  # type: ignore[misc]
+class SpatialInferenceBuilder(Mixed, or_plain(torch_fallbacks.SpatialInferenceBuilder, "spatial_inference")):  # type: ignore[misc]
     """Sums with biases for diffusion models."""
 
     types = _HALF

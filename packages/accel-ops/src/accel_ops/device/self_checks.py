@@ -12,7 +12,7 @@ import torch
 
 from accel_core.errors import AccelError, in_short
 from accel_core.lost_devices import wrong_sum
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 
 
 class DeviceFailed(AccelError, RuntimeError, code="ACC-531"):

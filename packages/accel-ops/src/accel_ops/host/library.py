@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the library of kernels: the one in the wheel, else one compiled from the packaged source, else none.
 
-Having none is not an error: `accel_ops.optimizers.kernels` then computes the same in plain torch.
+Having none is not an error: `accel_ops.optimizers.cpu_steps` then computes the same in plain torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from accel_core.errors import AccelError, CacheUnusable, in_short
 from accel_core.op_builder import Implementation, native
-from accel_ops.host import binding
+from accel_ops.host import c_interface
 from accel_ops.op import LoadedOp, Route
 
 _HERE = Path(__file__).parents[1]
@@ -153,7 +153,7 @@ def _open(path: str, reason: str) -> Loaded:
     # torch first: this library then uses the OpenMP runtime that torch has loaded.
     import torch  # noqa: F401
 
-    return Loaded(binding.declare(ctypes.CDLL(path)), reason, _module(path))
+    return Loaded(c_interface.declare(ctypes.CDLL(path)), reason, _module(path))
 
 
 def _module(path: str) -> Any:

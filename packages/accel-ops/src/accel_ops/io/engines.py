@@ -19,8 +19,8 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from accel_core.errors import InvalidEnvironment
-from accel_ops.host import binding, library
-from accel_ops.host.binding import IoRequest, IoResult
+from accel_ops.host import c_interface, library
+from accel_ops.host.c_interface import IoRequest, IoResult
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class EngineOptions:
     fault_seed: int = 0
 
 
-_KINDS = {"uring": binding.URING, "threads": binding.THREADS}
+_KINDS = {"uring": c_interface.URING, "threads": c_interface.THREADS}
 
 
 class NativeEngine:
@@ -54,7 +54,7 @@ class NativeEngine:
         self.name, self.reason = name, reason
         self._functions = functions
         self._engine = c_void_p()
-        given = binding.IoOptions(
+        given = c_interface.IoOptions(
             options.block_size,
             options.fault_seed,
             _KINDS[name],
@@ -121,7 +121,7 @@ class NativeEngine:
 
 def inspect(fd: int) -> tuple[int, int, int]:
     """Return mode, and the alignments of memory and offset that O_DIRECT demands of the file; both 0: it has none."""
-    file = binding.IoFile()
+    file = c_interface.IoFile()
     if error := library.load().functions.accel_io_inspect(fd, byref(file)):
         raise OSError(error, os.strerror(error))
     return file.mode, file.memory_alignment, file.offset_alignment

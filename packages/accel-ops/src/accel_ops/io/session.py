@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from accel_ops.errors import TransferFailed
-from accel_ops.host.binding import IO_DIRECT, IO_RESERVE, IO_WRITE, IoRequest, IoResult
+from accel_ops.host.c_interface import IO_DIRECT, IO_RESERVE, IO_WRITE, IoRequest, IoResult
 from accel_ops.io import engines, transfers
 from accel_ops.io.engines import Engine, EngineOptions, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file

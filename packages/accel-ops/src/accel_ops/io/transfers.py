@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from accel_ops.errors import InvalidTensors, TransferFailed
-from accel_ops.host.binding import IoRequest, IoResult
+from accel_ops.host.c_interface import IoRequest, IoResult
 from accel_ops.io.engines import Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
 from accel_ops.memory import MEMORY

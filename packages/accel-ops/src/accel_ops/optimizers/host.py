@@ -21,9 +21,9 @@ from accel_ops.errors import UnknownOptimizer
 from accel_ops.host import library
 from accel_ops.host.library import host
 from accel_ops.op import Op
-from accel_ops.optimizers import kernels, zenflow
+from accel_ops.optimizers import cpu_steps, zenflow
+from accel_ops.optimizers.cpu_steps import copy_gradient
 from accel_ops.optimizers.fused import ADAM, LION, AdamStep, Lists, as_multi_tensor_adam
-from accel_ops.optimizers.kernels import copy_gradient
 
 #: Elements that are updated before their copy is reported: 32 MiB of bfloat16, enough to hide the start of a transfer.
 PIECE = 1 << 24
@@ -77,7 +77,7 @@ class HostStep:
     @staticmethod
     def sum_of_squares(tensor: torch.Tensor) -> float:
         """Return the sum over all elements, in float64; infinite or NaN where an element is."""
-        return kernels.sum_of_squares([tensor])
+        return cpu_steps.sum_of_squares([tensor])
 
     def fused(
         self,
@@ -162,12 +162,12 @@ def adam_update(
     grad_factor: float = 1.0,
     copy: torch.Tensor | None = None,
 ) -> int:
-    """Take one step in place; returns 0. Raises UnknownOptimizer and what `kernels.adam` raises.
+    """Take one step in place; returns 0. Raises UnknownOptimizer and what `cpu_steps.adam` raises.
 
     grad_factor, copy: see `HostStep.fused`; upstream has neither.
     """
     decoupled = _adams[optimizer_id]
-    kernels.adam(
+    cpu_steps.adam(
         [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
         weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,
         grad_factor=grad_factor, copies=None if copy is None else [copy],
@@ -183,7 +183,7 @@ def adam_rollback(*arguments: Any) -> int:
 def adam_step(lists: Lists, adam: AdamStep) -> None:
     """Take one step in place on [gradients, parameters, first moments, second moments] in host memory."""
     grads, params, exp_avgs, exp_avg_sqs = lists
-    kernels.adam(
+    cpu_steps.adam(
         params, grads, exp_avgs, exp_avg_sqs, step=adam.step, lr=adam.lr, beta1=adam.beta1, beta2=adam.beta2,
         eps=adam.epsilon, weight_decay=adam.weight_decay, decoupled=bool(adam.adam_w_mode),
         bias_correction=bool(adam.bias_correction),
@@ -260,7 +260,7 @@ def adagrad_update(
     The gradient is not changed. Upstream overwrites it, with values that nothing reads.
     """
     _adagrads[optimizer_id]
-    kernels.adagrad(
+    cpu_steps.adagrad(
         [params], [grads], [exp_avg_sq], lr=lr, eps=epsilon, weight_decay=weight_decay, grad_factor=grad_factor,
         copies=None if copy is None else [copy],
     )  # fmt: skip
@@ -311,7 +311,7 @@ def lion_update(
 ) -> int:
     """Take one step in place; returns 0."""
     _lions[optimizer_id]
-    kernels.lion(
+    cpu_steps.lion(
         [params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
         grad_factor=grad_factor, copies=None if copy is None else [copy],
     )  # fmt: skip
@@ -333,7 +333,7 @@ def multi_tensor_lion(
     A parameter whose gradient and momentum are 0 grows by lr, as in DeepSpeed's kernel for CUDA.
     """
     grads, params, exp_avgs = tensor_lists
-    kernels.lion(
+    cpu_steps.lion(
         params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, at_zero=-1.0
     )
 

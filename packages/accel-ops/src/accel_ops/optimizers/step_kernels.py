@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from accel_ops import reference
-from accel_ops.device.kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.device.driver_kernels import FallbackLog, KernelsUnusable, Lack, Launch
 from accel_ops.optimizers.fused import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
 
 #: Tensors of a launch: `kTensors` of the header.

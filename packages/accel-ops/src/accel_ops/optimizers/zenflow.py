@@ -30,7 +30,7 @@ import torch
 
 from accel_core.errors import FunctionNotImplemented, in_short
 from accel_ops.errors import InvalidOption, OverlappedStepFailed
-from accel_ops.optimizers import kernels
+from accel_ops.optimizers import cpu_steps
 
 #: Parameter groups that one control block has room for, as many as upstream's.
 MAX_GROUPS = 1024
@@ -257,7 +257,7 @@ def ctrl_exit(address: int) -> None:
 def _take_step(worker: _Worker, control: Control) -> None:
     state = control.state
     for group, o in zip(worker.groups, control.options[: control.groups], strict=True):
-        kernels.adam(
+        cpu_steps.adam(
             [group.param], [group.grads[state]], [group.exp_avgs[state]], [group.exp_avg_sqs[state]],
             step=control.step, lr=o.lr, beta1=o.beta1, beta2=o.beta2, eps=o.eps, weight_decay=o.weight_decay,
             decoupled=worker.decoupled, bias_correction=bool(o.bias_correction),

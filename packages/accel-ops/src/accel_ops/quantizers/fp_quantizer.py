@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from accel_core.op_builder import OpFunctions
-from accel_ops import plain
+from accel_ops import torch_fallbacks
 from accel_ops.op import Op
 
 
@@ -143,7 +143,7 @@ class FPQuantizerFunctions(OpFunctions):
         """
         what = "quantize"
         form = _format(what, q_bits, q_mantisa_bits)
-        plain.check_floating(what, val=val)
+        torch_fallbacks.check_floating(what, val=val)
         groups, width = _groups(what, val, group_size, form)
         whole = val.numel() // group_size
         _codes(what, "out", out, (whole, width + _STEP))
@@ -191,18 +191,18 @@ class FPQuantizerFunctions(OpFunctions):
     ) -> None:
         """Write to `val` the parts of `val_q` at these indices of the first dimension."""
         what = "selective_dequantize"
-        plain.check_dimensions(what, "indexes", indexes, 1)
-        plain.check_indices(what, "indexes", indexes)
+        torch_fallbacks.check_dimensions(what, "indexes", indexes, 1)
+        torch_fallbacks.check_indices(what, "indexes", indexes)
         count = indexes.numel()
         form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
         groups, width = _groups(what, val, group_size, form)
         if not count or val.numel() % (count * group_size):
             found = f"{val.numel()} elements in groups of {group_size} for {count} indices"
-            raise plain.invalid(what, found, "whole groups for each index")
+            raise torch_fallbacks.invalid(what, found, "whole groups for each index")
         part = groups // count * (width + _STEP)
         if val_q.dtype != torch.uint8 or val_q.numel() % part:
             found = f"val_q of {val_q.dtype} with {val_q.numel()} bytes"
-            raise plain.invalid(what, found, f"torch.uint8, a multiple of {part}")
+            raise torch_fallbacks.invalid(what, found, f"torch.uint8, a multiple of {part}")
         chosen = val_q.reshape(-1, part).index_select(0, indexes)
         self._write(what, val, chosen.view(groups, -1), form)
 
@@ -210,7 +210,9 @@ class FPQuantizerFunctions(OpFunctions):
         """Return (groups, 1) float32 from the first four bytes of each group's row."""
         if out.dtype != torch.uint8 or out.dim() != 2 or out.shape[0] < num_groups or out.shape[1] < _STEP:
             found = f"{out.dtype} of shape {tuple(out.shape)}"
-            raise plain.invalid("get_scales", found, f"torch.uint8 of shape ({num_groups}, {_STEP})")
+            raise torch_fallbacks.invalid(
+                "get_scales", found, f"torch.uint8 of shape ({num_groups}, {_STEP})"
+            )
         return _floats(out[:num_groups, :_STEP])
 
     def _largest(self, form: Format) -> float:
@@ -228,7 +230,7 @@ class FPQuantizerFunctions(OpFunctions):
         return form.numbers(data.device)[form.unpacked(data)].mul_(steps).to(dtype)
 
     def _write(self, what: str, val: torch.Tensor, rows: torch.Tensor, form: Format) -> None:
-        plain.check_floating(what, val=val)
+        torch_fallbacks.check_floating(what, val=val)
         numbers = self._numbers(form, rows[:, :-_STEP], _floats(rows[:, -_STEP:]), val.dtype)
         val.detach().copy_(numbers.flatten()[: val.numel()].view(val.shape))
 
@@ -236,7 +238,7 @@ class FPQuantizerFunctions(OpFunctions):
 def _format(what: str, bits: int, mantissa: int) -> Format:
     if (bits, mantissa) not in FORMATS:
         expected = ", ".join(f"{few} of {many}" for many, few in FORMATS)
-        raise plain.invalid(what, f"{bits} bits, {mantissa} of them the mantissa's", expected)
+        raise torch_fallbacks.invalid(what, f"{bits} bits, {mantissa} of them the mantissa's", expected)
     return FORMATS[bits, mantissa]
 
 
@@ -245,15 +247,15 @@ def _groups(what: str, val: torch.Tensor, group_size: int, form: Format) -> tupl
     if group_size < 1 or group_size * form.bits % 8:
         found = f"{val.numel()} elements in groups of {group_size}, of {form.bits} bits"
         expected = "groups of whole bytes: choose group_size in the QuantizationConfig"
-        raise plain.invalid(what, found, expected)
+        raise torch_fallbacks.invalid(what, found, expected)
     return -(-val.numel() // group_size), form.bytes(group_size)
 
 
 def _codes(what: str, name: str, codes: torch.Tensor, shape: tuple[int, int], flat: bool = False) -> None:
     if codes.dtype != torch.uint8:
-        raise plain.invalid(what, f"{name} of {codes.dtype}", "torch.uint8")
+        raise torch_fallbacks.invalid(what, f"{name} of {codes.dtype}", "torch.uint8")
     if not flat or codes.numel() != shape[0] * shape[1]:
-        plain.check_shape(what, name, codes, shape)
+        torch_fallbacks.check_shape(what, name, codes, shape)
 
 
 def _floats(rows: torch.Tensor) -> torch.Tensor:

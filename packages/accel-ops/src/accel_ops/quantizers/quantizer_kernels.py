@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from accel_ops.device.kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.device.driver_kernels import FallbackLog, KernelsUnusable, Lack, Launch
 from accel_ops.quantizers.quantizer import Pair, QuantizerFunctions
 
 #: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.

@@ -12,7 +12,7 @@ import torch
 from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
-from accel_ops.device.kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.routes import ARGUMENTS, KernelSource, SelfCheck, packed_arguments
 from accel_xpu.kernels import packaged
 from accel_xpu.kernels.shim import Shim, sizes_of

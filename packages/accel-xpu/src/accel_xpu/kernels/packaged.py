@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from accel_ops.device.kernels import KernelsUnusable, packaged_file, packaged_table
+from accel_ops.device.driver_kernels import KernelsUnusable, packaged_file, packaged_table
 from accel_ops.routes import ARGUMENTS
 
 FOLDER = Path(__file__).parent / "images"

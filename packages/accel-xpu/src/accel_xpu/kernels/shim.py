@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from accel_ops.device.kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable
 from accel_xpu.kernels import packaged
 
 #: The files that this process has mapped.

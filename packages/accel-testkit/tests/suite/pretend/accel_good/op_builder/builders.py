@@ -8,9 +8,14 @@ from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
 from accel_ops.optimizers import fused
 from accel_ops.optimizers.fused import FusedLambBuilder, FusedLionBuilder
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder
-from accel_ops.plain import EvoformerAttnBuilder, PackbitsBuilder, RandomLTDBuilder, SpatialInferenceBuilder
 from accel_ops.quantizers.fp_quantizer import FPQuantizerBuilder
 from accel_ops.quantizers.quantizer import QuantizerBuilder
+from accel_ops.torch_fallbacks import (
+    EvoformerAttnBuilder,
+    PackbitsBuilder,
+    RandomLTDBuilder,
+    SpatialInferenceBuilder,
+)
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from accel_ops.errors import InvalidOption, InvalidTensors
-from accel_ops.host import aliasing, binding
+from accel_ops.host import aliasing, c_interface
 
 _LARGEST_STEP = 2**63 - 1
 
@@ -66,7 +66,7 @@ def _invalid(name: str, value: Any, expected: str) -> InvalidOption:
 
 Tensors = Sequence[torch.Tensor]
 Roles = dict[str, Tensors]
-TYPES = {torch.float32: binding.F32, torch.bfloat16: binding.BF16, torch.float16: binding.F16}
+TYPES = {torch.float32: c_interface.F32, torch.bfloat16: c_interface.BF16, torch.float16: c_interface.F16}
 #: Fields of the C structure, in its order. Kernels write all but the gradients.
 ROLES = ("params", "grads", "first", "second", "copies")
 _FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type", "copy_type"), strict=True))
@@ -83,7 +83,7 @@ class Operands:
         start = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
         count, lists = len(next(iter(roles.values()))), len(roles)
         self.types = dict(zip(roles, struct.unpack_from(f"{lists}q", data), strict=True))
-        self._structure = binding.TensorLists(tensors=count, threads=torch.get_num_threads())
+        self._structure = c_interface.TensorLists(tensors=count, threads=torch.get_num_threads())
         self._structure.sizes = start + 8 * lists
         for index, role in enumerate(roles):
             setattr(self._structure, role, start + 8 * (lists + (1 + index) * count))

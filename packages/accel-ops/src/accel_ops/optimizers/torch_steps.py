@@ -8,17 +8,17 @@ from ctypes import c_double
 
 import torch
 
-from accel_ops.host.binding import AdamOptions
+from accel_ops.host.c_interface import AdamOptions
 from accel_ops.optimizers import fused
+from accel_ops.optimizers.ctypes_tensors import Roles
 from accel_ops.optimizers.fused import AdamStep, copy_back, multi_tensor_lion, wide
 from accel_ops.optimizers.fused import Tensors as Wide
-from accel_ops.optimizers.operands import Roles
 
 _UNUSED = torch.empty(0)
 
 
 def adam(roles: Roles, o: AdamOptions) -> None:
-    """Compute `accel_ops.optimizers.kernels.adam`."""
+    """Compute `accel_ops.optimizers.cpu_steps.adam`."""
     lists = [_scaled(roles, o.grad_factor), *(list(roles[role]) for role in ("params", "first", "second"))]
     fused.adam_step(
         lists,
@@ -30,7 +30,7 @@ def adam(roles: Roles, o: AdamOptions) -> None:
 
 
 def adam_rollback(roles: Roles, o: AdamOptions) -> None:
-    """Compute `accel_ops.optimizers.kernels.adam` with `rollback`."""
+    """Compute `accel_ops.optimizers.cpu_steps.adam` with `rollback`."""
     grads = _scaled(roles, o.grad_factor)
     correction1 = 1 - o.beta1**o.step if o.bias_correction else 1.0
     correction2 = 1 - o.beta2**o.step if o.bias_correction else 1.0
@@ -48,7 +48,7 @@ def adam_rollback(roles: Roles, o: AdamOptions) -> None:
 
 
 def adagrad(roles: Roles, lr: float, eps: float, weight_decay: float, grad_factor: float) -> None:
-    """Compute `accel_ops.optimizers.kernels.adagrad`."""
+    """Compute `accel_ops.optimizers.cpu_steps.adagrad`."""
     params, grads, sums = wide(roles["params"]), wide(_scaled(roles, grad_factor)), wide(roles["first"])
     if weight_decay:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
@@ -68,14 +68,14 @@ def lion(
     grad_factor: float,
     at_zero: float,
 ) -> None:
-    """Compute `accel_ops.optimizers.kernels.lion`."""
+    """Compute `accel_ops.optimizers.cpu_steps.lion`."""
     lists = [_scaled(roles, grad_factor), list(roles["params"]), list(roles["first"])]
     multi_tensor_lion(0, _UNUSED, lists, lr, beta1, beta2, 1, weight_decay, at_zero=at_zero)
     _write_copies(roles)
 
 
 def sum_of_squares(roles: Roles, result: c_double) -> None:
-    """Compute `accel_ops.optimizers.kernels.sum_of_squares`."""
+    """Compute `accel_ops.optimizers.cpu_steps.sum_of_squares`."""
     result.value = sum(float(tensor.double().square().sum()) for tensor in roles["grads"])
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from accel_ops.host import aliasing, binding, library
-from accel_ops.optimizers import torch_kernels
-from accel_ops.optimizers.operands import (
+from accel_ops.host import aliasing, c_interface, library
+from accel_ops.optimizers import torch_steps
+from accel_ops.optimizers.ctypes_tensors import (
     TYPES,
     Roles,
     Tensors,
@@ -72,7 +72,7 @@ def adam(
             f"a step with betas {beta1}, {beta2} and lr * weight_decay {lr * weight_decay} cannot be undone"
         )
     grad_factor = real("grad_factor", grad_factor)
-    options = binding.AdamOptions(
+    options = c_interface.AdamOptions(
         lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
     )
     roles = _roles(params, grads, exp_avgs, exp_avg_sqs, copies=copies)
@@ -171,7 +171,7 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
             check_each(group)
         with torch.no_grad():
             for group in groups:
-                getattr(torch_kernels, kernel)(group, *arguments)
+                getattr(torch_steps, kernel)(group, *arguments)
         return None
     for group, (operands, computed) in [(group, operands_of_any(group)) for group in groups]:
         _raise_for_status(operands.call(function, *arguments))
@@ -182,11 +182,11 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
 
 def _raise_for_status(status: int) -> None:
     """Raise the error that a function of the library has returned."""
-    if status == binding.OVERLAP:
+    if status == c_interface.OVERLAP:
         raise_invalid("a written tensor that shares memory with another", "separate memory for each")
-    if status == binding.NO_MEMORY:
+    if status == c_interface.NO_MEMORY:
         raise MemoryError("a host kernel has no memory for its working data")
-    if status != binding.OK:
+    if status != c_interface.OK:
         raise RuntimeError(
             f"a host kernel returned status {status}, although its arguments were checked: a bug in accel-ops"
         )
@@ -219,7 +219,7 @@ def copy_gradient(
     functions = library.load().functions
     if functions is None:
         return _in_torch(grad, destination, accumulated, add)
-    gradient = binding.Gradient(
+    gradient = c_interface.Gradient(
         grad.data_ptr(),
         accumulated.data_ptr() if accumulated is not None else None,
         destination.data_ptr() if destination is not None else None,
