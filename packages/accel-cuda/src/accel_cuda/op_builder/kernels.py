@@ -11,18 +11,20 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
+from accel_core.errors import in_short
+from accel_core.op_builder import Implementation
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
-from accel_ops import inference, torch_fallbacks
-from accel_ops.op import RoutedBuilder
+from accel_ops.inference import INFERENCE, INFERENCE_CORE
+from accel_ops.op import LoadedOp, Op, Route, Unusable
 from accel_ops.optimizers import fused
-from accel_ops.quantizers import fp_quantizer
+from accel_ops.quantizers.fp_quantizer import FP_QUANTIZER
+from accel_ops.torch_fallbacks import EVOFORMER_ATTN, RANDOM_LTD, SPATIAL_INFERENCE
 
 _log = logging.getLogger("accel_cuda")
 
@@ -35,49 +37,6 @@ class KernelBuilder(SourceBuilder):
         """Return whether nvcc (hipcc) is installed and fits this torch, and `SourceBuilder` is compatible."""
         missing = toolkit.lack()
         return (False, missing) if missing else super().compatibility()
-
-
-class KernelOrPlainBuilder(KernelBuilder):
-    """A builder of DeepSpeed that falls back to plain torch.
-
-    plain: builder of the same functions in plain torch.
-    """
-
-    plain: ClassVar[type[OpBuilder]]
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
-
-    @override
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True, and which of the two implementations is used."""
-        compiled, why = super().compatibility()
-        return True, why if compiled else f"plain torch: {why}"
-
-    @override
-    def load(self, verbose: bool = True) -> Any:
-        """Return the compiled op, else the one in plain torch; warns if the compilation fails."""
-        if super().compatibility()[0]:
-            try:
-                return super().load(verbose=verbose)
-            except Exception as error:
-                _log.warning("%s cannot be compiled, plain torch serves: %s", self.name, error)
-        return self.plain().load(verbose=verbose)
-
-
-def or_plain(plain: type[RoutedBuilder], module: str) -> type[KernelOrPlainBuilder]:
-    """Return a builder for DeepSpeed's class of the same name in `module`, with a fallback to `plain`."""
-    return type(
-        plain.__name__,
-        (KernelOrPlainBuilder,),
-        {
-            "NAME": plain.NAME,
-            "BUILD_VAR": plain.BUILD_VAR,
-            "UPSTREAM": (f"deepspeed.ops.op_builder.{module}.{plain.__name__}",),
-            "plain": plain,
-            "__module__": __name__,
-            "__doc__": plain.__doc__,
-            **plain.OP.members,
-        },
-    )
 
 
 def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> type[KernelBuilder]:
@@ -122,41 +81,37 @@ class GDSBuilder(KernelBuilder):
         return super().compatibility()
 
 
-FusedLambBuilder = or_plain(fused.FusedLambBuilder, "fused_lamb")
-InferenceBuilder = or_plain(inference.InferenceBuilder, "transformer_inference")
-InferenceCoreBuilder = or_plain(inference.InferenceCoreBuilder, "inference_core_ops")
-
-_HALF = (torch.float16,)
-_HALVES = (torch.float16, torch.bfloat16)
-#: A kernel that moves numbers of two bytes or of float32.
-_MOVED = (*_HALVES, torch.float32)
-
 #: {function: positions of the tensors that its kernel reads or writes as one of the types}.
 Reads = Mapping[str, Sequence[int]]
 
 
-class Mixed:
-    """Mix-in of a builder: of a compiled op, functions in plain torch for the tensors that a kernel would misread.
+def deepspeeds_source(
+    op: Op, module: str, reads: Reads | None = None, types: Sequence[torch.dtype] = ()
+) -> Route:
+    """Return the route with DeepSpeed's kernels of an op, compiled from its builder in `module`.
 
-    reads, types: which tensors are looked at, and what their types may be. They also have to be contiguous.
+    reads, types: of kernels that would misread some tensors, which these are and what they are read as. They also have
+        to be contiguous. Others, and functions that are not named, are plain torch.
     """
+    source = _builder(op.class_name, module, op=op.name)()
 
-    plain: ClassVar[Any]
-    reads: ClassVar[Reads]
-    types: ClassVar[Sequence[torch.dtype]]
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
+    def load() -> LoadedOp:
+        try:
+            compiled = source.load()
+        except Exception as error:
+            _log.warning("%s cannot be compiled, plain torch serves: %s", source.name, error)
+            raise Unusable(f"{source.name} cannot be compiled: {in_short(error)}") from error
+        functions = compiled if reads is None else op.plain()
+        for name, positions in (reads or {}).items():
+            if hasattr(compiled, name):
+                both = getattr(compiled, name), getattr(functions, name)
+                setattr(functions, name, _chosen(*both, positions, types))
+        return LoadedOp(functions, lambda: source.reason)
 
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions."""
-        loaded = super().load(verbose=verbose)  # type: ignore[misc]
-        if isinstance(loaded, OpFunctions):
-            return loaded
-        functions = self.plain().load(verbose=verbose)
-        for name, positions in self.reads.items():
-            if hasattr(loaded, name):
-                kernel, other = getattr(loaded, name), getattr(functions, name)
-                setattr(functions, name, _chosen(kernel, other, positions, self.types))
-        return functions
+    def lack() -> str:
+        return "" if source.is_compatible() else source.reason
+
+    return Route((Implementation.UPSTREAM,), lambda: source.reason, load, lack)
 
 
 def _chosen(
@@ -173,36 +128,46 @@ def _chosen(
     return function
 
 
-class EvoformerAttnBuilder(Mixed, or_plain(torch_fallbacks.EvoformerAttnBuilder, "evoformer_attn")):  # type: ignore[misc]
-    """Attention of AlphaFold's Evoformer; the kernels need CUTLASS."""
-
-    types = _HALVES
-    reads: ClassVar[Reads] = {"attention": (0, 1, 2, 5), "attention_bwd": (0, 1, 2, 3, 4, 9, 10, 11)}
-
-
-class RandomLTDBuilder(Mixed, or_plain(torch_fallbacks.RandomLTDBuilder, "random_ltd")):  # type: ignore[misc]
-    """Random layerwise token dropping."""
-
-    types = _MOVED
-    reads: ClassVar[Reads] = {
-        "token_gather": (0,),
-        "token_scatter_": (0, 1),
-        "mask_gather_bert": (0,),
-        "mask_gather_gpt": (0,),
-    }
-
-
+FusedLambBuilder = fused.LAMB.builder(__name__, deepspeeds_source(fused.LAMB, "fused_lamb"))
+InferenceBuilder = INFERENCE.builder(__name__, deepspeeds_source(INFERENCE, "transformer_inference"))
+InferenceCoreBuilder = INFERENCE_CORE.builder(
+    __name__, deepspeeds_source(INFERENCE_CORE, "inference_core_ops")
+)
 #: Codes of small numbers are not the same in both.
-FPQuantizerBuilder = or_plain(fp_quantizer.FPQuantizerBuilder, "fp_quantizer")
+FPQuantizerBuilder = FP_QUANTIZER.builder(__name__, deepspeeds_source(FP_QUANTIZER, "fp_quantizer"))
 
-
-class SpatialInferenceBuilder(Mixed, or_plain(torch_fallbacks.SpatialInferenceBuilder, "spatial_inference")):  # type: ignore[misc]
-    """Sums with biases for diffusion models."""
-
-    types = _HALF
-    reads: ClassVar[Reads] = {
-        # Of images the kernel reads channels last, which is another order in memory: these are plain torch's.
-        "nhwc_bias_add": (0, 1),
-        "nhwc_bias_add_add": (0, 1, 2),
-        "nhwc_bias_add_bias_add": (0, 1, 2, 3),
-    }
+_HALVES = (torch.float16, torch.bfloat16)
+#: The kernels need CUTLASS.
+EvoformerAttnBuilder = EVOFORMER_ATTN.builder(
+    __name__,
+    deepspeeds_source(
+        EVOFORMER_ATTN,
+        "evoformer_attn",
+        {"attention": (0, 1, 2, 5), "attention_bwd": (0, 1, 2, 3, 4, 9, 10, 11)},
+        _HALVES,
+    ),
+)
+#: The kernels move numbers of two bytes or of float32.
+RandomLTDBuilder = RANDOM_LTD.builder(
+    __name__,
+    deepspeeds_source(
+        RANDOM_LTD,
+        "random_ltd",
+        {"token_gather": (0,), "token_scatter_": (0, 1), "mask_gather_bert": (0,), "mask_gather_gpt": (0,)},
+        (*_HALVES, torch.float32),
+    ),
+)
+#: Of images the kernels read channels last, which is another order in memory: these are plain torch's.
+SpatialInferenceBuilder = SPATIAL_INFERENCE.builder(
+    __name__,
+    deepspeeds_source(
+        SPATIAL_INFERENCE,
+        "spatial_inference",
+        {
+            "nhwc_bias_add": (0, 1),
+            "nhwc_bias_add_add": (0, 1, 2),
+            "nhwc_bias_add_bias_add": (0, 1, 2, 3),
+        },
+        (torch.float16,),
+    ),
+)
