@@ -106,14 +106,3 @@ def test_another_library_in_the_cache_is_built_again(cache: Path, other: Path) -
     assert "C interface 1" in reason
     assert not planted.exists()
     assert_right_numbers()
-
-
-def test_without_a_compiler_another_library_leaves_plain_torch(
-    cache: Path, other: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(library, "PREBUILT", other)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.warns(RuntimeWarning, match="C interface 1"):
-        assert library.load().functions is None
-    assert_right_numbers()

@@ -64,17 +64,6 @@ def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], messag
 
 
 @pytest.mark.usefixtures("with_and_without_library")
-@pytest.mark.parametrize("role", range(4), ids=["params", "grads", "exp_avg", "exp_avg_sq"])
-def test_a_negative_view_is_refused_by_the_call_for_one_tensor_too(role: int) -> None:
-    tensors = [torch.ones(6) for _ in range(4)]
-    tensors[role] = torch._neg_view(tensors[role])
-    before = [tensor.clone() for tensor in tensors]
-    with pytest.raises(InvalidTensors, match="negative bit set"):
-        updated(*tensors)
-    assert all(map(torch.equal, tensors, before))
-
-
-@pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("option", ["step", "lr", "beta1", "beta2", "epsilon", "weight_decay"])
 @pytest.mark.parametrize(
     "value", [None, "x", torch.ones(2), [1], pytest.param(object(), id="object")], ids=repr

@@ -181,7 +181,7 @@ def test_memory_that_is_copied_when_written_is_not_shared_after_a_step(builtin: 
 def test_an_optimizer_that_does_not_exist_or_was_destroyed_is_named(builtin: Any) -> None:
     op = CPUAdamBuilder().load()
     op.create_adam(13)
-    op.destroy_adam(13)
+    assert op.destroy_adam(13) == op.destroy_adam(13) == 0
     for unknown in (13, 999, "x", None):
         with pytest.raises(UnknownOptimizer):
             builtin(unknown, *SCALARS, *four(6))

@@ -173,13 +173,6 @@ def test_a_new_file_is_private_and_an_old_one_is_not_truncated(session: Session,
     assert path.read_bytes() == b"\1" * 10 + b"\0" * 99_990
 
 
-@pytest.mark.parametrize("durability", ["none", "data", "full"])
-def test_every_durability_writes_the_same(session: Session, tmp_path: Path, durability: str) -> None:
-    data = torch.arange(50_000)
-    session.submit(data, tmp_path / "file", write=True, durability=Durability(durability)).wait()
-    assert (tmp_path / "file").read_bytes() == data.numpy().tobytes()
-
-
 # --- other file systems, which root mounts for the test: each has direct I/O of its own kind, or none
 
 
@@ -252,15 +245,7 @@ def file(each_engine: None, tmp_path: Path) -> Iterator[io.File]:
         yield made
 
 
-def test_what_is_written_is_read_at_its_offset(file: io.File, engine: str) -> None:
-    data, into = torch.arange(100_000), torch.empty(100_000, dtype=torch.int64)
-    assert file.write(data, 777) == data.nbytes
-    assert file.read(into, 777) == data.nbytes
-    assert torch.equal(into, data)
-    assert file.engine() == (engine, "ACCEL_IO_ENGINE")
-
-
-def test_futures_are_done_with_all_bytes(file: io.File) -> None:
+def test_futures_are_done_with_all_bytes(file: io.File, engine: str) -> None:
     data = torch.arange(100_000)
     futures = [file.submit_write(data[begin : begin + 1000], begin * 8) for begin in range(0, 100_000, 1000)]
     assert [future.result() for future in futures] == [8000] * 100
@@ -270,6 +255,7 @@ def test_futures_are_done_with_all_bytes(file: io.File) -> None:
     assert future.wait()
     assert (future.result(), future.result(timeout=1)) == (data.nbytes, data.nbytes)
     assert torch.equal(into, data)
+    assert file.engine() == (engine, "ACCEL_IO_ENGINE")
 
 
 def test_writes_that_nobody_awaits_are_not_kept_once_they_have_ended(file: io.File) -> None:

@@ -73,12 +73,6 @@ def test_every_tensor_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
 
 
 @on_each_engine
-def test_an_empty_dict_is_saved(tmp_path: Path) -> None:
-    io.save({}, tmp_path / "file")
-    assert (io.load(tmp_path / "file"), io.load_metadata(tmp_path / "file")) == ({}, {})
-
-
-@on_each_engine
 def test_the_package_safetensors_reads_what_was_saved(tmp_path: Path) -> None:
     theirs = pytest.importorskip("safetensors.torch", reason="not run: package safetensors")
     saved = state()
