@@ -3,38 +3,13 @@
 // What ZeRO-Offload does with a gradient in host memory, in one pass: adds it to the accumulated one, converts it to the
 // type of the optimizer's gradients, copies it there, and sums its squares.
 #include <cstring>
-#include <type_traits>
 
 #include "accel_ops.h"
 #include "chunks.h"
-#include "level.h"
+#include "elements.h"
 
 namespace accel_ops {
 namespace {
-
-bool is_float_type(int32_t type) {
-  return type == ACCEL_F32 || type == ACCEL_BF16 || type == ACCEL_F16;
-}
-
-template <class Pointer>
-Pointer element(Pointer data, int64_t at, int32_t type) {
-  using Byte = std::conditional_t<std::is_same_v<Pointer, const void*>, const char, char>;
-  return static_cast<Byte*>(data) + at * (type == ACCEL_F32 ? 4 : 2);
-}
-
-// Returns n elements as floats: the memory itself, or the buffer.
-const float* widened(const Level& kernels, const void* data, int32_t type, float* buffer, int64_t n) {
-  if (type == ACCEL_F32) return static_cast<const float*>(data);
-  (type == ACCEL_BF16 ? kernels.from_bf16 : kernels.from_f16)(static_cast<const uint16_t*>(data), buffer, n);
-  return buffer;
-}
-
-void narrow(const Level& kernels, const float* values, void* to, int32_t type, int64_t n) {
-  if (type == ACCEL_F32)
-    std::memcpy(to, values, static_cast<std::size_t>(n) * sizeof(float));
-  else
-    (type == ACCEL_BF16 ? kernels.to_bf16 : kernels.to_f16)(values, static_cast<uint16_t*>(to), n);
-}
 
 // Adds the gradient to the accumulated one, rounded to their type as torch's add_ does.
 void accumulate(const Level& kernels, const void* grad, void* accumulated, int32_t type, int64_t n) {
@@ -47,9 +22,9 @@ void accumulate(const Level& kernels, const void* grad, void* accumulated, int32
 
 double transfer(const accel_gradient& g, int64_t at, int64_t n) {
   const Level& kernels = level();
-  const void* value = element<const void*>(g.grad, at, g.grad_type);
+  const void* value = element(g.grad, at, g.grad_type);
   if (g.accumulated) {
-    void* kept = element<void*>(g.accumulated, at, g.grad_type);
+    void* kept = element(g.accumulated, at, g.grad_type);
     if (g.add)
       accumulate(kernels, value, kept, g.grad_type, n);
     else
@@ -59,7 +34,7 @@ double transfer(const accel_gradient& g, int64_t at, int64_t n) {
   if (!g.destination) return 0;
   float buffer[kChunk];
   const float* values = widened(kernels, value, g.grad_type, buffer, n);
-  void* to = element<void*>(g.destination, at, g.destination_type);
+  void* to = element(g.destination, at, g.destination_type);
   if (g.grad_type == g.destination_type)
     std::memcpy(to, value, static_cast<std::size_t>(n) * (g.grad_type == ACCEL_F32 ? 4 : 2));
   else

@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "accel_ops.h"
-#include "level.h"
+#include "elements.h"
 #include "overlap.h"
 #include "parallel.h"
 
@@ -18,10 +18,6 @@ namespace {
 
 constexpr int64_t kBlock = 1024;   // elements that are converted together: 4 KiB of float
 constexpr int64_t kGrain = 32768;  // smallest number of elements per thread, as in torch
-
-bool is_float_type(int32_t type) {
-  return type == ACCEL_F32 || type == ACCEL_BF16 || type == ACCEL_F16;
-}
 
 // One operand of a step, read and written as float32 block by block.
 struct Operand {
@@ -33,11 +29,7 @@ struct Operand {
 
   // Returns n elements as floats: the tensor's own memory, or the buffer.
   float* load(const Level& kernels, int64_t at, int64_t n) {
-    if (!data) return nullptr;
-    if (type == ACCEL_F32) return static_cast<float*>(data) + at;
-    const auto* halves = static_cast<const uint16_t*>(data) + at;
-    (type == ACCEL_BF16 ? kernels.from_bf16 : kernels.from_f16)(halves, buffer, n);
-    return buffer;
+    return data ? widened(kernels, element(data, at, type), type, buffer, n) : nullptr;
   }
 
   // Converts the buffer back; float32 was changed in place.
@@ -46,23 +38,12 @@ struct Operand {
   }
 
   void assign(const Level& kernels, const float* values, int64_t at, int64_t n) {
-    if (type == ACCEL_F32)
-      std::memcpy(static_cast<float*>(data) + at, values, static_cast<size_t>(n) * sizeof(float));
-    else
-      (type == ACCEL_BF16 ? kernels.to_bf16 : kernels.to_f16)(values, static_cast<uint16_t*>(data) + at, n);
+    narrow(kernels, values, element(data, at, type), type, n);
   }
 };
 
 void* tensor_at(void* const* list, int64_t index) {
   return list ? list[index] : nullptr;
-}
-
-int64_t element_size(int32_t type) {
-  return type == ACCEL_F32 ? 4 : 2;
-}
-
-void* element(void* data, int64_t at, int32_t type) {
-  return data ? static_cast<char*>(data) + at * element_size(type) : nullptr;
 }
 
 // Returns the kernel that works on these types without conversion, null where there is none.
