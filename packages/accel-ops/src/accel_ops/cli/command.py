@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "tune":
         sys.stdout.write(measurement.tuned(args.path, min(args.seconds, measurement.MOST_SECONDS)))
         return 0
-    sys.stdout.write(measurement.measured(measurement.MeasurementPlan.of(args), args.json, args.plot))
+    sys.stdout.write(measurement.measured(args))
     return 0
 
 

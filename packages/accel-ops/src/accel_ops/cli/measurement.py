@@ -203,32 +203,6 @@ _BAR = 24
 
 
 @dataclass(frozen=True)
-class MeasurementPlan:
-    """What is to be measured."""
-
-    path: Path
-    engines: list[str]
-    blocks: list[int]
-    depths: list[int]
-    workers: int
-    size: int
-    repeat: int
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> MeasurementPlan:
-        """Return the plan of a command line."""
-        return cls(
-            args.path,
-            args.engine or [name for name in ("uring", "threads") if _usable(name)] or ["python"],
-            args.block,
-            args.depth,
-            args.workers,
-            args.size,
-            args.repeat,
-        )
-
-
-@dataclass(frozen=True)
 class Rate:
     """One line of the table. block and depth are 0 for plain system calls."""
 
@@ -243,59 +217,60 @@ class Rate:
         return f"{self.name:28} {_short(self.block):>6} {self.depth or '':>6}"
 
 
-def measured(plan: MeasurementPlan, as_json: bool, plot: Path | None) -> str:
-    """Measure, and return the table or JSON. Raises UnsuitableFolder, OSError."""
-    check_folder(plan.path, plan.size)
-    if plot is not None:
-        plot.touch()  # what cannot be written is found out before minutes of measuring
-    with Progress() as progress, scratch_file(plan.path) as fd:
+def measured(args: argparse.Namespace) -> str:
+    """Measure as the command line says; return the table or JSON. Raises UnsuitableFolder, OSError."""
+    check_folder(args.path, args.size)
+    if args.plot is not None:
+        args.plot.touch()  # what cannot be written is found out before minutes of measuring
+    with Progress() as progress, scratch_file(args.path) as fd:
         progress.show(0, "making the file to be measured")
-        rows = _rows(plan, Measurement(fd, plan.size), progress)
-    if plot is not None:
-        plot.write_text(_svg(rows, _title(plan)), encoding="utf-8")
-    return _json(plan, rows) if as_json else _table(plan, rows)
+        rows = _rows(args, Measurement(fd, args.size), progress)
+    if args.plot is not None:
+        args.plot.write_text(_svg(rows, _title(args)), encoding="utf-8")
+    return _json(args, rows) if args.json else _table(args, rows)
 
 
-def _rows(plan: MeasurementPlan, measurement: Measurement, progress: Progress) -> list[Rate]:
+def _rows(args: argparse.Namespace, measurement: Measurement, progress: Progress) -> list[Rate]:
     kinds: list[tuple[str, int, int, Callable[[], Rates]]] = [
         ("buffered, 1 thread, fsync", 0, 0, measurement.buffered),
         ("raw direct, 8 threads", 1 << 20, 0, measurement.raw),
     ]
-    for name, block, depth in itertools.product(plan.engines, plan.blocks, plan.depths):
-        options = EngineOptions(block, depth, plan.workers)
+    engines = args.engine or [name for name in ("uring", "threads") if _usable(name)] or ["python"]
+    for name, block, depth in itertools.product(engines, args.block, args.depth):
+        options = EngineOptions(block, depth, args.workers)
         kinds.append((name, block, depth, partial(measurement.engine, name, options)))
     best: dict[int, Rates] = {}
     # Repetitions are apart in time: a disturbance does not hit one line alone.
-    for turn, (number, (name, block, depth, work)) in itertools.product(range(plan.repeat), enumerate(kinds)):
+    for turn, (number, (name, block, depth, work)) in itertools.product(range(args.repeat), enumerate(kinds)):
         progress.show(
-            (turn * len(kinds) + number) / (plan.repeat * len(kinds)), f"{name} {_short(block)} {depth}"
+            (turn * len(kinds) + number) / (args.repeat * len(kinds)), f"{name} {_short(block)} {depth}"
         )
         rates = work()
         best[number] = rates.better(best.get(number, rates))
     return [Rate(name, block, depth, best[number]) for number, (name, block, depth, _) in enumerate(kinds)]
 
 
-def _title(plan: MeasurementPlan) -> str:
-    kind = file_system(plan.path) or "unknown file system"
-    return f"{plan.path} ({kind}), {plan.size >> 20} MiB, best of {plan.repeat}, GB/s"
+def _title(args: argparse.Namespace) -> str:
+    kind = file_system(args.path) or "unknown file system"
+    return f"{args.path} ({kind}), {args.size >> 20} MiB, best of {args.repeat}, GB/s"
 
 
-def _table(plan: MeasurementPlan, rows: list[Rate]) -> str:
+def _table(args: argparse.Namespace, rows: list[Rate]) -> str:
     fastest = max(max(row.rates) for row in rows)
-    lines = [_title(plan), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
+    lines = [_title(args), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
     for row in rows:
         bars = [f"{rate:6.2f} {'█' * round(rate / fastest * _BAR):{_BAR}}" for rate in row.rates]
         lines.append(f"{row.label}  {bars[0]}  {bars[1]}".rstrip())
     return "\n".join(lines) + "\n"
 
 
-def _json(plan: MeasurementPlan, rows: list[Rate]) -> str:
+def _json(args: argparse.Namespace, rows: list[Rate]) -> str:
     made: dict[str, Any] = {
-        "path": str(plan.path),
-        "file_system": file_system(plan.path),
-        "size": plan.size,
-        "workers": plan.workers,
-        "repeat": plan.repeat,
+        "path": str(args.path),
+        "file_system": file_system(args.path),
+        "size": args.size,
+        "workers": args.workers,
+        "repeat": args.repeat,
         "unit": "GB/s",
         "results": [
             {"name": row.name, "block_size": row.block, "queue_depth": row.depth, **row.rates._asdict()}

@@ -9,6 +9,7 @@ offset and bytes done. `validate` compares the file with the tensor afterwards.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,8 @@ from accel_ops.host.library import host
 from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import Name
-from accel_ops.io.session import DeviceTransfer, Session
-from accel_ops.io.transfers import Durability, Transfer
+from accel_ops.io.session import Session
+from accel_ops.io.transfers import Durability
 from accel_ops.memory import MEMORY, as_bytes
 from accel_ops.op import Op
 
@@ -54,7 +55,8 @@ class aio_handle:
         self._single_submit, self._overlap_events = bool(single_submit), bool(overlap_events)
         self._durability = Durability(durability)
         self._session = Session(EngineOptions(block_size, queue_depth, intra_op_parallelism))
-        self._pending: list[_Pending] = []
+        #: Of requests that were started: each waits for its end.
+        self._pending: list[Callable[[], None]] = []
 
     def get_block_size(self) -> int:
         """Return the argument."""
@@ -141,7 +143,7 @@ class aio_handle:
         count = 0
         while self._pending:
             try:
-                self._pending[0].complete()
+                self._pending[0]()
             except Exception as error:
                 errors.append(error)
             self._pending.pop(0)  # not before: an interrupt (Ctrl-C) leaves it to the next call
@@ -185,22 +187,14 @@ class aio_handle:
             self._run(buffer, name, write, validate, offset)
             return 1
         transfer = self._session.submit(buffer, name, write=write, offset=offset, durability=self._durability)
-        self._pending.append(_Pending(transfer, buffer, name if validate else None, offset))
+
+        def complete() -> None:
+            transfer.wait()
+            if validate:
+                _validate(buffer, name, offset)
+
+        self._pending.append(complete)
         return 0
-
-
-class _Pending:
-    """A request that was started. `name` is that of the file if the transfer is to be validated."""
-
-    def __init__(
-        self, transfer: Transfer | DeviceTransfer, buffer: torch.Tensor, name: Name | None, offset: int
-    ) -> None:
-        self._transfer, self._buffer, self._name, self._offset = transfer, buffer, name, offset
-
-    def complete(self) -> None:
-        self._transfer.wait()
-        if self._name is not None:
-            _validate(self._buffer, self._name, self._offset)
 
 
 def _async_and_offset(*rest: Any, **named: Any) -> tuple[bool, int]:
