@@ -261,22 +261,21 @@ class AdamW(HostOptimizer, torch.optim.AdamW):
     def _update(self) -> None:
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
-            decoupled = bool(group.get("decoupled_weight_decay", True))
-            for same_step in group_by_step(self, group, _new_states):
-                _adam_step(same_step, options, decoupled, grad_sign(group))
-
-
-def _adam_step(
-    same_step: StepGroup, options: tuple[float, float, float, float, float], decoupled: bool, sign: float
-) -> None:
-    number, params, grads, states = same_step
-    first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
-    lr, beta1, beta2, eps, weight_decay = options
-    cpu_steps.adam(
-        params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
-        weight_decay=weight_decay, decoupled=decoupled, grad_factor=sign,
-    )  # fmt: skip
+            for number, params, grads, states in group_by_step(self, group, _new_states):
+                cpu_steps.adam(
+                    params,
+                    grads,
+                    list(map(_FIRST, states)),
+                    list(map(_SECOND, states)),
+                    step=number,
+                    lr=float(group["lr"]),
+                    beta1=float(beta1),
+                    beta2=float(beta2),
+                    eps=group["eps"],
+                    weight_decay=group["weight_decay"],
+                    decoupled=bool(group.get("decoupled_weight_decay", True)),
+                    grad_factor=grad_sign(group),
+                )
 
 
 def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:

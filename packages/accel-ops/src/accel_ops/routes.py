@@ -13,6 +13,7 @@ for some float types. `self_check` takes steps of two elements to find out.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 from collections import defaultdict
@@ -27,7 +28,7 @@ import torch
 from accel_core.op_builder import Implementation
 from accel_ops import reference
 from accel_ops.device import self_checks
-from accel_ops.device.driver_kernels import KernelsUnusable, Launch, packed
+from accel_ops.device.driver_kernels import KernelsUnusable, Launch
 from accel_ops.op import LoadedOp, Route, Unusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.optimizers.fused import (
@@ -342,4 +343,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {**quantizer_kernels.ARGUMENTS, **step_k
 
 def packed_arguments(kernel: str, arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """Return the array of pointers that drivers take, and the C values that it points to; keep both for the call."""
-    return packed(ARGUMENTS[kernel], arguments)
+    values = [_c_value(kind, given) for kind, given in zip(ARGUMENTS[kernel], arguments, strict=True)]
+    return (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)), values
+
+
+def _c_value(kind: Any, given: Any) -> Any:
+    if isinstance(given, ctypes.Structure):
+        return given
+    return kind(given.data_ptr() if isinstance(given, torch.Tensor) else given)

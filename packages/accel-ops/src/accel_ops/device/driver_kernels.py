@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import logging
@@ -90,18 +89,6 @@ def packaged_file(folder: Path, entry: Mapping[str, str], name: str) -> bytes:
 Launch = Callable[[str, int, int, tuple[Any, ...]], None]
 #: lack(tensor): why the device's kernels cannot be used for it at the moment; empty if they can.
 Lack = Callable[[torch.Tensor], str]
-
-
-def packed(kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """Return the array of pointers that drivers take, and the C values that it points to; keep both for the call."""
-    values = [_value(kind, given) for kind, given in zip(kinds, arguments, strict=True)]
-    return (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)), values
-
-
-def _value(kind: Any, given: Any) -> Any:
-    if isinstance(given, ctypes.Structure):
-        return given
-    return kind(given.data_ptr() if isinstance(given, torch.Tensor) else given)
 
 
 class FallbackLog:

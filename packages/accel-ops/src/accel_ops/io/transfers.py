@@ -10,8 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -156,15 +155,6 @@ _dropped: deque[Transfer] = deque()
 _lock = threading.RLock()
 
 
-@contextmanager
-def _starting(transfer: Transfer) -> Iterator[None]:
-    """Add a transfer that is started within; no fork() happens meanwhile."""
-    _remove_ended()
-    with _lock:
-        yield
-        _transfers.add(transfer)
-
-
 def _remove_ended() -> None:
     """Remove two dropped transfers if they have ended; those in flight have another turn after the others.
 
@@ -183,12 +173,6 @@ def drop(transfer: Transfer) -> None:
     """Remove a transfer once it has ended: nobody will await it."""
     if not transfer.recorded():
         _dropped.append(transfer)
-
-
-def _has_ended(transfer: Transfer) -> None:
-    """Remove a transfer."""
-    with _lock:
-        _transfers.discard(transfer)
 
 
 def such_as(condition: Callable[[Transfer], bool]) -> list[Transfer]:
@@ -264,8 +248,10 @@ class Transfer:
     def start(self) -> None:
         """Give the request to the engine; raises OSError."""
         if self._engine is not None:
-            with _starting(self):
+            _remove_ended()
+            with _lock:  # no fork() happens meanwhile
                 self._number = self._engine.submit(self.request)
+                _transfers.add(self)
 
     def finish(self, result: IoResult) -> None:
         """Record the result of a request that was carried out without an engine."""
@@ -345,7 +331,8 @@ class Transfer:
             if self._result is None:
                 self._result = result
                 self._engine.forget(self._number)
-        _has_ended(self)
+        with _lock:
+            _transfers.discard(self)
         return True
 
     def _deliver(self) -> None:

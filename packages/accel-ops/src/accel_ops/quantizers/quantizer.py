@@ -370,7 +370,8 @@ def fake_quantized(
     what: str, vals: torch.Tensor, groups: int, bits: int, *, asymmetric: bool, stochastic: bool
 ) -> torch.Tensor:
     """Round `vals` in place, computed in float32; return them. A group with a NaN or an infinity becomes NaN."""
-    check_floating(what, "vals", vals)
+    if not vals.is_floating_point():
+        raise _invalid(what, f"vals of {vals.dtype}", "a float type")
     width = group_width(what, vals.numel(), groups)
     if not vals.numel():
         return vals
@@ -426,12 +427,6 @@ def check_same_size(what: str, name: str, tensor: torch.Tensor, count: int) -> N
     """Raise InvalidOpArgument unless the tensor has as many elements."""
     if tensor.numel() != count:
         raise _invalid(what, f"{name} has {tensor.numel()} elements", f"{count}")
-
-
-def check_floating(what: str, name: str, tensor: torch.Tensor) -> None:
-    """Raise InvalidOpArgument unless the tensor has a float type."""
-    if not tensor.is_floating_point():
-        raise _invalid(what, f"{name} of {tensor.dtype}", "a float type")
 
 
 def _invalid(what: str, found: str, expected: str) -> InvalidOpArgument:
