@@ -11,7 +11,7 @@ import torch
 
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
-from accel_ops.op import LoadedOp, Unusable, has_op
+from accel_ops.op import LoadedOp, has_op
 from accel_ops.optimizers.fused import ADAM, AdamStep, Lists, Tensors, adam_step
 from accel_ops.routes import StepRoute, torch_fused_adam, wrong_step
 
@@ -56,9 +56,7 @@ def _load() -> LoadedOp:
     name, device = f"torch.ops.{_OP}", torch.device(_DEVICE)
     modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
     checks = [partial(wrong_step, name, step, device, torch.float32, *mode) for mode in modes]
-    reason = self_checks.unsupported_reason(name, device, *checks)
-    if reason:
-        raise Unusable(reason)
+    self_checks.require(name, device, *checks)
     return LoadedOp(step, lambda: f"{name} and plain torch")
 
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
-from accel_ops.op import LoadedOp, Route, Unusable, has_op
+from accel_ops.op import LoadedOp, Route, has_op
 from accel_ops.quantizers.quantizer import QUANTIZER, Pair, QuantizerFunctions, dequantize_groups, swizzle
 
 OP = "npu.npu_dynamic_quant"
@@ -72,12 +72,6 @@ def _divide(groups: int, order: tuple[int, int, int]) -> bool:
     return min(order) > 0 and groups % (pipeline * nodes * devices) == 0
 
 
-def lack(device: str) -> str:
-    """Return why npu_dynamic_quant is not used; empty if it passes its self-check. Raise `DeviceFailed`."""
-    checks = [partial(_wrong_rows, dtype, width, device) for dtype in _DTYPES for width in _WIDTHS]
-    return self_checks.unsupported_reason(f"torch.ops.{OP}", device, *checks)
-
-
 def _wrong_rows(dtype: torch.dtype, width: int, device: str) -> str:
     """Quantize rows of one width; return what is wrong with the result."""
     rows = torch.randn(12, width, generator=torch.Generator().manual_seed(width))
@@ -116,9 +110,8 @@ def _wrong_numbers(case: str, rows: torch.Tensor, integers: torch.Tensor, steps:
 
 
 def _load() -> LoadedOp:
-    reason = lack(_DEVICE)
-    if reason:
-        raise Unusable(reason)
+    checks = [partial(_wrong_rows, dtype, width, _DEVICE) for dtype in _DTYPES for width in _WIDTHS]
+    self_checks.require(f"torch.ops.{OP}", _DEVICE, *checks)
     what = f"torch.ops.{OP} for symmetric groups of float16 and bfloat16 in 8 bits; plain torch for others"
     return LoadedOp(DynamicQuantFunctions(), lambda: what)
 

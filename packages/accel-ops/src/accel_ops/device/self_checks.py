@@ -13,6 +13,7 @@ import torch
 from accel_core.errors import AccelError, in_short
 from accel_core.lost_devices import wrong_sum
 from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.op import Unusable
 
 
 class DeviceFailed(AccelError, RuntimeError, code="ACC-531"):
@@ -50,6 +51,13 @@ def unsupported_reason(op: str, device: torch.device | str, *checks: Callable[[]
             ),
         ) from cause
     return reason
+
+
+def require(op: str, device: torch.device | str, *checks: Callable[[], str | None]) -> None:
+    """Raise `Unusable` with the reason of `unsupported_reason`, if there is one."""
+    reason = unsupported_reason(op, device, *checks)
+    if reason:
+        raise Unusable(reason)
 
 
 #: The op after which a device no longer computed: the self-checks of later ones fail, too.
