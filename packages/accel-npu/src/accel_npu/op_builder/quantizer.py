@@ -16,7 +16,14 @@ from typing_extensions import override
 from accel_core.op_builder import Implementation
 from accel_ops.device import self_checks
 from accel_ops.op import LoadedOp, Route, has_op
-from accel_ops.quantizers.quantizer import QUANTIZER, Pair, QuantizerFunctions, dequantize_groups, swizzle
+from accel_ops.quantizers.quantizer import (
+    QUANTIZER,
+    Order,
+    Pair,
+    QuantizerFunctions,
+    dequantize_groups,
+    swizzle,
+)
 
 OP = "npu.npu_dynamic_quant"
 _DEVICE = "npu"
@@ -40,21 +47,13 @@ class DynamicQuantFunctions(QuantizerFunctions):
     """The loaded quantizer. What npu_dynamic_quant does not take is computed in plain torch."""
 
     @override
-    def quantize(self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int) -> Pair:
-        if not _takes(input_vals, groups, num_bits, quant_type):
-            return super().quantize(input_vals, groups, num_bits, quant_type)
-        integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
-        return [integers.view(input_vals.shape), steps]
-
-    @override
-    def swizzle_quant(
-        self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int,
-        pipeline_size: int, nodes: int, devices_per_node: int,
+    def _quantized(
+        self, what: str, values: torch.Tensor, groups: int, bits: int, kind: int, order: Order = (1, 1, 1),
+        error: torch.Tensor | None = None, beta: float = 0.0,
     ) -> Pair:  # fmt: skip
-        order = pipeline_size, nodes, devices_per_node
-        if not _takes(input_vals, groups, num_bits, quant_type) or not _divide(groups, order):
-            return super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
-        integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
+        if error is not None or not _takes(values, groups, bits, kind):
+            return super()._quantized(what, values, groups, bits, kind, order, error, beta)
+        integers, steps = dynamic_quant(values.detach().reshape(groups, -1))
         return [swizzle(integers, *order).view(-1), swizzle(steps, *order)]
 
 
@@ -65,11 +64,6 @@ def _takes(values: torch.Tensor, groups: int, bits: int, kind: int) -> bool:
         return False
     size = values.numel()
     return groups > 0 and size > 0 and size % groups == 0 and size // groups <= _MOST_WIDTH
-
-
-def _divide(groups: int, order: tuple[int, int, int]) -> bool:
-    pipeline, nodes, devices = order
-    return min(order) > 0 and groups % (pipeline * nodes * devices) == 0
 
 
 def _wrong_rows(dtype: torch.dtype, width: int, device: str) -> str:

@@ -27,6 +27,8 @@ from accel_core.op_builder import OpFunctions
 from accel_ops.op import Op
 
 Pair = list[torch.Tensor]
+#: Pipeline size, nodes, devices of a node: how qgZ divides the groups.
+Order = tuple[int, int, int]
 
 
 class QuantizationType(IntEnum):
@@ -49,27 +51,21 @@ class QuantizerFunctions(OpFunctions):
         """Return integers in the input's shape, with 4 bits half as long in the last dimension, and parameters."""
         check_bits("quantize", num_bits)
         check_last_dimension("quantize", input_vals, 8 // num_bits)
-        integers, parameters = quantize_groups(
-            _rows("quantize", input_vals, groups), num_bits, _asymmetric(quant_type)
-        )
+        data, parameters = self._quantized("quantize", input_vals, groups, num_bits, quant_type)
         shape = [*input_vals.shape[:-1], input_vals.shape[-1] * num_bits // 8]
-        return [pack(integers, num_bits).view(shape), parameters]
+        return [data.view(shape), parameters]
 
     def dequantize(
         self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
     ) -> torch.Tensor:
         """Return the numbers in float16."""
-        return self.dequantize_fp32(quantized_data, params, groups, num_bits, quant_type).to(torch.float16)
+        return self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float16)
 
     def dequantize_fp32(
         self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
     ) -> torch.Tensor:
         """Return the numbers in float32."""
-        check_bits("dequantize", num_bits)
-        check_last_dimension("dequantize", quantized_data, 1)
-        values = _values("dequantize", quantized_data, params, groups, num_bits, quant_type)
-        shape = [*quantized_data.shape[:-1], quantized_data.shape[-1] * 8 // num_bits]
-        return values.view(shape)
+        return self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float32)
 
     def swizzle_quant(
         self,
@@ -82,10 +78,9 @@ class QuantizerFunctions(OpFunctions):
         devices_per_node: int,
     ) -> Pair:
         """Return flat integers and parameters, in the order in which the first all-to-all of qgZ sends them."""
-        order = pipeline_size, nodes, devices_per_node
-        rows = _swizzle_rows("swizzle_quant", input_vals, groups, num_bits, order)
-        integers, parameters = quantize_groups(rows, num_bits, _asymmetric(quant_type))
-        return [pack(swizzle(integers, *order), num_bits), swizzle(parameters, *order)]
+        what, order = "swizzle_quant", (pipeline_size, nodes, devices_per_node)
+        _check_order(what, input_vals, groups, num_bits, order)
+        return self._quantized(what, input_vals, groups, num_bits, quant_type, order)
 
     def loco_swizzle_quant(
         self,
@@ -103,12 +98,10 @@ class QuantizerFunctions(OpFunctions):
 
         Source: Xie et al., arXiv:2407.04480.
         """
-        order = pipeline_size, nodes, devices_per_node
-        rows = swizzle(_swizzle_rows("loco_swizzle_quant", input_vals, groups, num_bits, order), *order)
-        half = input_vals.dtype == error_feedback.dtype == torch.float16
-        dtype = torch.float16 if half else torch.float32
-        return _with_feedback(
-            "loco_swizzle_quant", rows, error_feedback, err_beta, num_bits, quant_type, dtype
+        what, order = "loco_swizzle_quant", (pipeline_size, nodes, devices_per_node)
+        _check_order(what, input_vals, groups, num_bits, order)
+        return self._quantized(
+            what, input_vals, groups, num_bits, quant_type, order, error_feedback, err_beta
         )
 
     def quantized_reduction(
@@ -122,12 +115,10 @@ class QuantizerFunctions(OpFunctions):
         devices_per_node: int,
     ) -> Pair:
         """Return the sum over the devices' parts of the input, quantized again in `out_groups` groups."""
-        what = "quantized_reduction"
-        rows = _sum(
-            what, input_vals, input_scales, in_groups, out_groups, num_bits, quant_type, devices_per_node
+        groups = in_groups, out_groups
+        return self._reduced(
+            "quantized_reduction", input_vals, input_scales, groups, num_bits, quant_type, devices_per_node
         )
-        integers, parameters = quantize_groups(rows, num_bits, _asymmetric(quant_type))
-        return [pack(integers, num_bits).view(_reduced(input_vals, devices_per_node)), parameters]
 
     def loco_quantized_reduction(
         self,
@@ -142,21 +133,67 @@ class QuantizerFunctions(OpFunctions):
         devices_per_node: int,
     ) -> Pair:
         """`quantized_reduction` of the sum and the errors of former steps, which are updated in place."""
-        what = "loco_quantized_reduction"
-        dtype = torch.float16 if error_feedback.dtype == torch.float16 else torch.float32
-        rows = _sum(
-            what,
-            input_vals,
-            input_scales,
-            in_groups,
-            out_groups,
-            num_bits,
-            quant_type,
-            devices_per_node,
-            dtype,
-        )
-        data, parameters = _with_feedback(what, rows, error_feedback, err_beta, num_bits, quant_type, dtype)
-        return [data.view(_reduced(input_vals, devices_per_node)), parameters]
+        what, groups = "loco_quantized_reduction", (in_groups, out_groups)
+        rest = groups, num_bits, quant_type, devices_per_node
+        return self._reduced(what, input_vals, input_scales, *rest, error_feedback, err_beta)
+
+    def _quantized(
+        self,
+        what: str,
+        values: torch.Tensor,
+        groups: int,
+        bits: int,
+        kind: int,
+        order: Order = (1, 1, 1),
+        error: torch.Tensor | None = None,
+        beta: float = 0.0,
+    ) -> Pair:
+        """Return flat integers and parameters in an order of qgZ, with error feedback if there is an error."""
+        rows = _rows(what, values, groups)
+        if error is not None:
+            half = values.dtype == error.dtype == torch.float16
+            dtype = torch.float16 if half else torch.float32
+            return _with_feedback(what, swizzle(rows, *order), error, beta, bits, kind, dtype)
+        integers, parameters = quantize_groups(rows, bits, _asymmetric(kind))
+        return [pack(swizzle(integers, *order), bits), swizzle(parameters, *order)]
+
+    def _dequantized(
+        self,
+        data: torch.Tensor,
+        parameters: torch.Tensor,
+        groups: int,
+        bits: int,
+        kind: int,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        """Return the numbers, computed in float32."""
+        check_bits("dequantize", bits)
+        check_last_dimension("dequantize", data, 1)
+        values = _values("dequantize", data, parameters, groups, bits, kind)
+        return values.view([*data.shape[:-1], data.shape[-1] * 8 // bits]).to(dtype)
+
+    def _reduced(
+        self,
+        what: str,
+        data: torch.Tensor,
+        parameters: torch.Tensor,
+        groups: tuple[int, int],
+        bits: int,
+        kind: int,
+        devices: int,
+        error: torch.Tensor | None = None,
+        beta: float = 0.0,
+    ) -> Pair:
+        """Return the sum of the devices' parts. groups: those of the input and of the result."""
+        half = error is not None and error.dtype == torch.float16
+        dtype = torch.float16 if half else torch.float32
+        rows = _sum(what, data, parameters, *groups, bits, kind, devices, dtype)
+        if error is None:
+            integers, made = quantize_groups(rows, bits, _asymmetric(kind))
+            summed = pack(integers, bits)
+        else:
+            summed, made = _with_feedback(what, rows, error, beta, bits, kind, dtype)
+        return [summed.view([*data.shape[:-1], data.shape[-1] // devices]), made]
 
     def dequantize_int4_to_half_experimental(
         self,
@@ -211,13 +248,10 @@ def _rows(what: str, tensor: torch.Tensor, groups: int) -> torch.Tensor:
     return tensor.detach().reshape(groups, width).to(torch.float32, copy=True)
 
 
-def _swizzle_rows(
-    what: str, tensor: torch.Tensor, groups: int, bits: int, order: tuple[int, int, int]
-) -> torch.Tensor:
+def _check_order(what: str, tensor: torch.Tensor, groups: int, bits: int, order: Order) -> None:
     check_bits(what, bits)
     check_divides(what, "groups", groups, "pipeline_size * nodes * devices_per_node", *order)
     check_divides(what, "the number of elements", tensor.numel(), "integers in a byte", 8 // bits)
-    return _rows(what, tensor, groups)
 
 
 def _values(
@@ -242,7 +276,7 @@ def _sum(
     bits: int,
     quant_type: int,
     devices: int,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
     """Return the sum of the devices' parts, an output group a row. Added one by one in `dtype`, in order."""
     check_bits(what, bits)
@@ -253,10 +287,6 @@ def _sum(
         first.add_(other)
     total: torch.Tensor = first.view(out_groups, group_width(what, first.numel(), out_groups))
     return total
-
-
-def _reduced(data: torch.Tensor, devices: int) -> list[int]:
-    return [*data.shape[:-1], data.shape[-1] // devices]
 
 
 def _with_feedback(
@@ -357,7 +387,8 @@ def swizzle(rows: torch.Tensor, pipeline: int, nodes: int, devices: int) -> torc
     Rows lie as (node, device, slice, row) before, and as (slice, device, node, row) after it: the parts for one
     device of the own node are side by side.
     """
-    parts = rows.view(nodes, devices, pipeline, -1, *rows.shape[1:])
+    size = len(rows) // (nodes * devices * pipeline)  # not -1, which rows of no elements leave open
+    parts = rows.view(nodes, devices, pipeline, size, *rows.shape[1:])
     return parts.permute(2, 1, 0, *range(3, parts.dim())).reshape(rows.shape)
 
 

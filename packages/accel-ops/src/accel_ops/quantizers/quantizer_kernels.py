@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from accel_ops.device.driver_kernels import FallbackLog, KernelsUnusable, Lack, Launch
-from accel_ops.quantizers.quantizer import Pair, QuantizerFunctions
+from accel_ops.quantizers.quantizer import Order, Pair, QuantizerFunctions
 
 #: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -57,97 +57,33 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         self._log_fallback = FallbackLog("quantizer")
 
     @override
-    def quantize(self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int) -> Pair:
-        fits = input_vals.dim() and input_vals.shape[-1] * num_bits % 8 == 0
-        found = self._quantized(input_vals, groups, num_bits, quant_type, (1, 1, 1)) if fits else None
-        if found is None:
-            return super().quantize(input_vals, groups, num_bits, quant_type)
-        return [found[0].view(*input_vals.shape[:-1], input_vals.shape[-1] * num_bits // 8), found[1]]
-
-    @override
-    def swizzle_quant(
-        self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int,
-        pipeline_size: int, nodes: int, devices_per_node: int,
-    ) -> Pair:  # fmt: skip
-        order = pipeline_size, nodes, devices_per_node
-        found = self._quantized(input_vals, groups, num_bits, quant_type, order)
-        return found or super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
-
-    @override
-    def loco_swizzle_quant(
-        self, input_vals: torch.Tensor, error_feedback: torch.Tensor, err_beta: float, groups: int, num_bits: int,
-        quant_type: int, pipeline_size: int, nodes: int, devices_per_node: int,
-    ) -> Pair:  # fmt: skip
-        order = pipeline_size, nodes, devices_per_node
-        found = self._quantized(input_vals, groups, num_bits, quant_type, order, error_feedback, err_beta)
-        return found or super().loco_swizzle_quant(
-            input_vals, error_feedback, err_beta, groups, num_bits, quant_type, *order
-        )
-
-    @override
-    def dequantize(
-        self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
-    ) -> torch.Tensor:
-        made = self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float16)
-        if made is None:
-            return super().dequantize_fp32(quantized_data, params, groups, num_bits, quant_type).half()
-        return made
-
-    @override
-    def dequantize_fp32(
-        self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
-    ) -> torch.Tensor:
-        made = self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float32)
-        if made is None:
-            return super().dequantize_fp32(quantized_data, params, groups, num_bits, quant_type)
-        return made
-
-    @override
-    def quantized_reduction(
-        self, input_vals: torch.Tensor, input_scales: torch.Tensor, in_groups: int, out_groups: int, num_bits: int,
-        quant_type: int, devices_per_node: int,
-    ) -> Pair:  # fmt: skip
-        rest = in_groups, out_groups, num_bits, quant_type, devices_per_node
-        found = self._reduced(input_vals, input_scales, *rest)
-        return found or super().quantized_reduction(input_vals, input_scales, *rest)
-
-    @override
-    def loco_quantized_reduction(
-        self, input_vals: torch.Tensor, input_scales: torch.Tensor, error_feedback: torch.Tensor, err_beta: float,
-        in_groups: int, out_groups: int, num_bits: int, quant_type: int, devices_per_node: int,
-    ) -> Pair:  # fmt: skip
-        rest = in_groups, out_groups, num_bits, quant_type, devices_per_node
-        found = self._reduced(input_vals, input_scales, *rest, error_feedback, err_beta)
-        return found or super().loco_quantized_reduction(
-            input_vals, input_scales, error_feedback, err_beta, *rest
-        )
-
     def _quantized(
-        self, values: torch.Tensor, groups: int, bits: int, kind: int, order: tuple[int, int, int],
+        self, what: str, values: torch.Tensor, groups: int, bits: int, kind: int, order: Order = (1, 1, 1),
         error: torch.Tensor | None = None, beta: float = 0.0,
-    ) -> Pair | None:  # fmt: skip
+    ) -> Pair:  # fmt: skip
         columns = 1 + (int(kind) == self.Asymmetric)
         lack = lack_of_width(values.numel(), groups, bits, order)
         lack = lack or lack_of_numbers(self._device_type, (values, *_tensors(error, values.numel())))
         lack = lack or self._lack(values)
         if lack:
             self._log_fallback(lack)
-            return None
+            return super()._quantized(what, values, groups, bits, kind, order, error, beta)
         width = values.numel() // groups
         data, parameters = _empty(values, values.numel() * bits // 8, groups, columns)
         name = f"quantize_{DTYPES[values.dtype]}_{bits}_{_kind(columns)}"
         self._start(name, groups, threads(width), (data, parameters, values, width, *order), error, beta)
         return [data, parameters]
 
+    @override
     def _dequantized(
         self, data: torch.Tensor, parameters: torch.Tensor, groups: int, bits: int, kind: int, dtype: torch.dtype
-    ) -> torch.Tensor | None:  # fmt: skip
+    ) -> torch.Tensor:  # fmt: skip
         columns, size = 1 + (int(kind) == self.Asymmetric), data.numel() * 8 // bits if bits else 0
         lack = lack_of_width(size, groups, bits) or self._lack_of_integers(data, parameters, groups * columns)
         lack = lack or self._lack(data)
         if lack or not data.dim():
             self._log_fallback(lack)
-            return None
+            return super()._dequantized(data, parameters, groups, bits, kind, dtype)
         made = data.new_empty((*data.shape[:-1], data.shape[-1] * 8 // bits), dtype=dtype)
         items = threads(size)
         blocks = min(-(-size // (8 * items)), 1 << 14)
@@ -155,11 +91,13 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         self._start(name, blocks, items, (made, data, parameters, size // groups, size))
         return made
 
+    @override
     def _reduced(
-        self, data: torch.Tensor, parameters: torch.Tensor, in_groups: int, out_groups: int, bits: int, kind: int,
+        self, what: str, data: torch.Tensor, parameters: torch.Tensor, groups: tuple[int, int], bits: int, kind: int,
         devices: int, error: torch.Tensor | None = None, beta: float = 0.0,
-    ) -> Pair | None:  # fmt: skip
+    ) -> Pair:  # fmt: skip
         columns, total = 1 + (int(kind) == self.Asymmetric), data.numel() * 8 // bits if bits else 0
+        in_groups, out_groups = groups
         lack = lack_of_width(total, in_groups, bits, (devices,))
         size = 0 if lack else total // devices
         lack = lack or lack_of_width(size, out_groups, bits)
@@ -168,7 +106,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack or self._lack(data)
         if lack or not data.dim() or data.shape[-1] % devices:
             self._log_fallback(lack)
-            return None
+            return super()._reduced(what, data, parameters, groups, bits, kind, devices, error, beta)
         out, made = _empty(data, data.numel() // devices, out_groups, columns)
         width = size // out_groups
         arguments = out, made, data, parameters, width, total // in_groups, size, devices
