@@ -55,15 +55,28 @@ def rms_normed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Te
     return (wide * scale * gamma.float()).to(x.dtype)
 
 
+def pre_rms_normed(
+    x: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the RMS norm of x + residual, and the sum."""
+    total = x + residual
+    return rms_normed(total, gamma, epsilon), total
+
+
 def layer_normed(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Layer norm over the last dimension, rounded once."""
     return functional.layer_norm(x.float(), x.shape[-1:], gamma.float(), beta.float(), epsilon).to(x.dtype)
 
 
 class CoreFunctions(OpFunctions):
-    """The functions of `inference_core_ops`, except CUDA kernels with their own format (six-bit weights)."""
+    """The functions of `inference_core_ops`, except CUDA kernels with their own format (six-bit weights).
+
+    A vendor's ops may replace `_rms_normed`, `_pre_rms_normed` and `gated_activation`.
+    """
 
     OP: ClassVar[str] = "inference_core_ops"
+    _rms_normed = staticmethod(rms_normed)
+    _pre_rms_normed = staticmethod(pre_rms_normed)
 
     def create_handle(self) -> None:
         """Do nothing: torch's matrix product needs no handle."""
@@ -76,7 +89,7 @@ class CoreFunctions(OpFunctions):
         self, norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
     ) -> None:
         """norm_output = RMS norm of norm_input; they may be the same tensor."""
-        norm_output.copy_(rms_normed(norm_input, gamma, epsilon))
+        norm_output.copy_(self._rms_normed(norm_input, gamma, epsilon))
 
     def rms_pre_norm(
         self,
@@ -88,8 +101,9 @@ class CoreFunctions(OpFunctions):
         epsilon: float,
     ) -> None:
         """residual_output = residual_input + norm_input, and its norm. Outputs may be inputs."""
-        residual_output.copy_(residual_input + norm_input)
-        norm_output.copy_(rms_normed(residual_output, gamma, epsilon))
+        normed, total = self._pre_rms_normed(norm_input, residual_input, gamma, epsilon)
+        residual_output.copy_(total)
+        norm_output.copy_(normed)
 
     def layer_norm(
         self, output: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsilon: float

@@ -16,16 +16,9 @@ def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.T
     return normed.to(vals.dtype)  # float32 if gamma has another dtype than vals
 
 
-def core_rms_norm(
-    norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
-) -> None:
-    """norm_output = RMS norm of norm_input; they may be the same tensor."""
-    norm_output.copy_(rms_norm(norm_input, gamma, epsilon))
-
-
 InferenceBuilder = INFERENCE.builder(
     __name__, runtime_ops(INFERENCE, {"rms_norm": ("hpu.rms_norm", rms_norm)})
 )
 InferenceCoreBuilder = INFERENCE_CORE.builder(
-    __name__, runtime_ops(INFERENCE_CORE, {"rms_norm": ("hpu.rms_norm", core_rms_norm)})
+    __name__, runtime_ops(INFERENCE_CORE, {"_rms_normed": ("hpu.rms_norm", rms_norm)})
 )

@@ -61,27 +61,6 @@ def _adds(bias: torch.Tensor) -> bool:
     return bool(torch_npu.npu.is_current_stream_capturing() or bias.any())
 
 
-def core_rms_norm(
-    norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
-) -> None:
-    """norm_output = RMS norm of norm_input; they may be the same tensor."""
-    norm_output.copy_(rms_norm(norm_input, gamma, epsilon))
-
-
-def core_rms_pre_norm(
-    norm_output: torch.Tensor,
-    residual_output: torch.Tensor,
-    norm_input: torch.Tensor,
-    residual_input: torch.Tensor,
-    gamma: torch.Tensor,
-    epsilon: float,
-) -> None:
-    """residual_output = residual_input + norm_input, and its norm. Outputs may be inputs."""
-    normed, total = pre_rms_norm(norm_input, residual_input, gamma, epsilon)
-    residual_output.copy_(total)
-    norm_output.copy_(normed)
-
-
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
     """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     if kind != inference.SIGLU:
@@ -108,8 +87,8 @@ InferenceCoreBuilder = INFERENCE_CORE.builder(
         INFERENCE_CORE,
         {
             "gated_activation": ("npu.npu_swiglu", gated_activation),
-            "rms_norm": ("npu.npu_rms_norm", core_rms_norm),
-            "rms_pre_norm": ("npu.npu_add_rms_norm", core_rms_pre_norm),
+            "_pre_rms_normed": ("npu.npu_add_rms_norm", pre_rms_norm),
+            "_rms_normed": ("npu.npu_rms_norm", rms_norm),
         },
     ),
 )
