@@ -38,7 +38,6 @@ from accel_ops.io.engines import Engine, EngineOptions, open_engine, uses_librar
 from accel_ops.io.files import Name, OpenFile, open_file
 from accel_ops.io.transfers import (
     Durability,
-    HostMemory,
     Transfer,
     failed,
     is_plain,
@@ -105,7 +104,8 @@ class Session:
         try:
             if tensor.device.type != "cpu":
                 return DeviceTransfer(self, tensor, file, write=write, offset=offset, durability=durability)
-            return self.start(file, transfers.host_memory(tensor, write=write), write, offset, durability)
+            memory, destination = transfers.host_memory(tensor, write=write)
+            return self.start(file, memory, write, offset, durability, destination)
         except BaseException:
             file.close()
             raise
@@ -124,16 +124,24 @@ class Session:
             return self.submit(tensor, name, write=write, offset=offset, durability=durability).wait()
         transfers.check(tensor, write=write)
         file = self._opened(tensor, name, write, offset)
-        host = transfers.host_memory(tensor, write=write)
-        transfer = Transfer(None, file, host, _request(file, host, write, offset), durability)
+        memory, destination = transfers.host_memory(tensor, write=write)
+        request = _request(file, memory, write, offset)
+        transfer = Transfer(None, file, memory, request, durability, destination)
         transfer.finish(engines.run(transfer.request, self._native()))
         return transfer.wait()
 
     def start(
-        self, file: OpenFile, host: HostMemory, write: bool, offset: int, durability: Durability
+        self,
+        file: OpenFile,
+        memory: torch.Tensor,
+        write: bool,
+        offset: int,
+        durability: Durability,
+        destination: torch.Tensor | None = None,
     ) -> Transfer:
-        """Start a transfer on an open file, which the transfer closes."""
-        transfer = Transfer(self.engine, file, host, _request(file, host, write, offset), durability)
+        """Start a transfer of contiguous host memory on an open file, which the transfer closes."""
+        request = _request(file, memory, write, offset)
+        transfer = Transfer(self.engine, file, memory, request, durability, destination)
         transfer.start()
         return transfer
 
@@ -166,11 +174,10 @@ class Session:
             engine.abandon()
 
 
-def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> IoRequest:
+def _request(file: OpenFile, memory: torch.Tensor, write: bool, offset: int) -> IoRequest:
     flags = IO_DIRECT * file.direct | (IO_WRITE | IO_RESERVE) * write
-    return IoRequest(
-        host.address, host.size, offset, file.fd, flags, file.memory_alignment, file.offset_alignment
-    )
+    alignments = file.memory_alignment, file.offset_alignment
+    return IoRequest(memory.data_ptr(), memory.nbytes, offset, file.fd, flags, *alignments)
 
 
 def _close(engine: Engine) -> None:
@@ -333,9 +340,7 @@ class DeviceTransfer:
         if self._cancelled:
             raise self._cancellation()
         shared = dataclasses.replace(self.file, fd=os.dup(self.file.fd))
-        return self._session.start(
-            shared, HostMemory(part), self._write, self._offset + position, Durability.NONE
-        )
+        return self._session.start(shared, part, self._write, self._offset + position, Durability.NONE)
 
     def _joined(self, in_flight: deque[_InFlight]) -> torch.Tensor:
         """Await the oldest transfer, and copy what it has read to the tensor; returns its chunk."""

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -20,30 +19,6 @@ from accel_ops.host.c_interface import IoRequest, IoResult
 from accel_ops.io.engines import Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
 from accel_ops.memory import MEMORY
-
-
-@dataclass(frozen=True)
-class HostMemory:
-    """Contiguous host memory. `holder` keeps it; what was read into it is copied to `destination`, if there is one."""
-
-    holder: torch.Tensor
-    destination: torch.Tensor | None = None
-
-    @property
-    def address(self) -> int:
-        """The address of its first byte."""
-        return self.holder.data_ptr()
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return self.holder.nbytes
-
-    def deliver(self) -> None:
-        """Copy what was read to where it belongs."""
-        if self.destination is not None:
-            with torch.no_grad():
-                self.destination.copy_(self.holder)
 
 
 def check(tensor: torch.Tensor, *, write: bool) -> None:
@@ -76,14 +51,14 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
-def host_memory(tensor: torch.Tensor, *, write: bool) -> HostMemory:
-    """Return the memory of a host tensor; a copy where it is not contiguous."""
+def host_memory(tensor: torch.Tensor, *, write: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the memory of a host tensor, or a contiguous copy and the tensor to which it is to be copied."""
     tensor = tensor.detach()
     if is_plain(tensor):
-        return HostMemory(tensor)
+        return tensor, None
     if write:
-        return HostMemory(tensor.resolve_conj().resolve_neg().contiguous())
-    return HostMemory(torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), destination=tensor)
+        return tensor.resolve_conj().resolve_neg().contiguous(), None
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor
 
 
 def _shown(tensor: torch.Tensor) -> str:
@@ -226,17 +201,22 @@ class Durability(str, enum.Enum):
 
 
 class Transfer:
-    """A request of a session. It holds memory and descriptor until the request has ended, whoever waits for it."""
+    """A request of a session. It holds memory and descriptor until the request has ended, whoever waits for it.
+
+    destination: receives a copy of what was read, if it is not None.
+    """
 
     def __init__(
         self,
         engine: Engine | None,
         file: OpenFile,
-        memory: HostMemory,
+        memory: torch.Tensor,
         request: IoRequest,
         durability: Durability,
+        destination: torch.Tensor | None = None,
     ) -> None:
         self.file, self.memory, self.request = file, memory, request
+        self._destination = destination
         self._durability = durability
         self._engine = engine
         self._lock = threading.Lock()
@@ -313,7 +293,8 @@ class Transfer:
 
     def overlaps(self, first: int, last: int) -> bool:
         """Whether the request reads or writes memory in this range of addresses."""
-        return self.memory.address < last and first < self.memory.address + self.memory.size
+        begin = self.memory.data_ptr()
+        return begin < last and first < begin + self.memory.nbytes
 
     def _ended(self, timeout: int) -> bool:
         if self._result is not None or self._lost:
@@ -342,8 +323,9 @@ class Transfer:
                 return
             if self.request.writes:
                 synchronize(self.file, self._durability)
-            else:
-                self.memory.deliver()
+            elif self._destination is not None:
+                with torch.no_grad():
+                    self._destination.copy_(self.memory)
             self._delivered = True
 
     def __del__(self) -> None:
