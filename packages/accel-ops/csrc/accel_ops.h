@@ -95,7 +95,6 @@ ACCEL_API int accel_zero(const accel_tensor_lists* lists);
 ACCEL_API int32_t accel_level(void);
 ACCEL_API int32_t accel_best_level(void);
 ACCEL_API int accel_set_level(int32_t level);
-ACCEL_API int32_t accel_has_openmp(void);
 
 // ACCEL_ABI_VERSION of the library.
 ACCEL_API int32_t accel_abi_version(void);

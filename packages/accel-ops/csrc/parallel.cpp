@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parallel.h"
 
-#include "accel_ops.h"
-
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
@@ -24,11 +22,3 @@ bool forked() {
 }
 
 } // namespace accel_ops
-
-int32_t accel_has_openmp() {
-#if defined(_OPENMP)
-  return 1;
-#else
-  return 0;
-#endif
-}

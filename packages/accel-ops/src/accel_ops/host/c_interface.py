@@ -136,7 +136,6 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),
     "accel_set_level": (c_int32, (c_int32,)),
-    "accel_has_openmp": (c_int32, ()),
     "accel_abi_version": (c_int32, ()),
     "accel_io_open": (c_int32, (POINTER(IoOptions), POINTER(c_void_p))),
     "accel_io_submit": (c_int64, (c_void_p, POINTER(IoRequest))),
