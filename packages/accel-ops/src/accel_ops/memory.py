@@ -64,7 +64,7 @@ _HUGE = 4 << 20
 
 
 class LockedBlock(NamedTuple):
-    """What is recorded of a block: its memory, the address after its last byte, whether the system has locked it."""
+    """Record of a block: its memory, the address after its last byte, and if the system has locked it."""
 
     memory: weakref.ReferenceType[mmap.mmap]
     end: int

@@ -22,7 +22,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class LoadedOp:
-    """What a route has loaded.
+    """Functions that a route has loaded.
 
     functions: an object with upstream's functions.
     what:      returns, in words, what computes them; the first use of a function may change it.

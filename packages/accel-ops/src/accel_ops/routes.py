@@ -52,7 +52,7 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Checked(NamedTuple):
-    """What steps of two elements have shown.
+    """Result of steps of two elements.
 
     dtypes: types that the operators accept and compute right.
     lack:   why there are none, or fewer than three, or none without bias correction.

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     actions = parser.add_subparsers(metavar="action", dest="action", required=True)
     bench = actions.add_parser(
-        "bench", help="GB/s of every engine, block size and queue depth, beside the limits"
+        "bench", help="GB/s of every engine, block size and queue depth, and the limits"
     )
     bench.add_argument("path", type=Path, help="a folder on the file system to measure")
     bench.add_argument(

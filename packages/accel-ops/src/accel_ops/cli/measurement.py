@@ -34,7 +34,7 @@ from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 from accel_ops.memory import MEMORY
 
-#: Left free beside the file.
+#: Bytes that are left free.
 _RESERVE = 64 << 20
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 

@@ -101,7 +101,7 @@ class IoRequest(ctypes.Structure):
 
     @property
     def writes(self) -> bool:
-        """Whether memory is written to the file."""
+        """True if memory is written to the file."""
         return bool(self.flags & IO_WRITE)
 
 

@@ -327,7 +327,7 @@ def open_engine(options: EngineOptions, wanted: str | None = None) -> Engine:
 
 
 def uses_library(wanted: str | None = None) -> bool:
-    """Whether `open_engine` with this argument gives an engine of the library. Opens none."""
+    """Return True if `open_engine` would open an engine of the library. Open none."""
     name = os.environ.get(_VARIABLE, "").strip().lower() if wanted is None else wanted
     return name != "python" and library.load().functions is not None
 

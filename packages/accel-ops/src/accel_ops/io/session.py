@@ -160,7 +160,7 @@ class Session:
         return open_file(name, write=write, size=tensor.nbytes, native=self._native())
 
     def _native(self) -> bool:
-        """Whether the library transfers; without opening an engine."""
+        """Return True if the library transfers. Open no engine."""
         return uses_library(self._wanted) if self._engine is None else self._engine.name != "python"
 
     def _lose(self) -> None:
@@ -396,7 +396,7 @@ class TransferFuture:
         return self._transfer.ended(timeout)
 
     def done(self) -> bool:
-        """Whether the transfer has ended, well or not."""
+        """Return True once the transfer has ended, well or not."""
         return self._transfer.ended(0)
 
     def progress(self) -> int:

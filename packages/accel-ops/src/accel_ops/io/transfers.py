@@ -47,7 +47,7 @@ def check(tensor: torch.Tensor, *, write: bool) -> None:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the bytes of a host tensor are those of its elements, in order."""
+    """Return True if the bytes of a host tensor are those of its elements, in order."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -229,7 +229,7 @@ class Transfer:
         """Give the request to the engine; raises OSError."""
         if self._engine is not None:
             _remove_ended()
-            with _lock:  # no fork() happens meanwhile
+            with _lock:  # which a fork() waits for
                 self._number = self._engine.submit(self.request)
                 _transfers.add(self)
 
@@ -284,15 +284,15 @@ class Transfer:
             self.file.close()
 
     def recorded(self) -> bool:
-        """Whether it is known how the request ended."""
+        """Return True once the result of the request is known."""
         return self._result is not None
 
     def uses(self, engine: Engine) -> bool:
-        """Whether the request was given to this engine."""
+        """Return True for the engine that has the request."""
         return self._engine is engine
 
     def overlaps(self, first: int, last: int) -> bool:
-        """Whether the request reads or writes memory in this range of addresses."""
+        """Return True if the request reads or writes memory in this range of addresses."""
         begin = self.memory.data_ptr()
         return begin < last and first < begin + self.memory.nbytes
 
@@ -304,7 +304,7 @@ class Transfer:
         # The engine keeps the result until it is recorded: an interrupt may come at any point.
         try:
             result = self._engine.wait(self._number, timeout)
-        except ProcessLookupError:  # another thread has recorded it meanwhile
+        except ProcessLookupError:  # another thread has recorded it
             return self._result is not None
         if result is None:
             return False

@@ -75,7 +75,8 @@ _FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type"
 class Operands:
     """The tensors of one call, as a C structure. They must live as long as it does.
 
-    roles: lists of equal length by the names of `ROLES`. data: the bytes that `packed` returns for them.
+    roles: lists of equal length by the names of `ROLES`.
+    data:  64-bit numbers: the type of each list, the sizes, the addresses of each list (`pack` in csrc/python.cpp).
     """
 
     def __init__(self, roles: Roles, data: bytes) -> None:

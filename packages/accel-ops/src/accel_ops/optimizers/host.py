@@ -30,7 +30,7 @@ PIECE = 1 << 24
 
 
 class FusedOp:
-    """What `HostStep.fused` returns. Other functions than the update are the op's own; `updates` counts its calls."""
+    """The op that `HostStep.fused` returns. Only its update is its own; `updates` counts the calls."""
 
     def __init__(
         self,
