@@ -122,22 +122,6 @@ def test_conjugate_and_negative_views_are_written_with_their_values(session: Ses
         assert torch.equal(into, view.resolve_conj().resolve_neg())
 
 
-def test_many_requests_of_several_files_are_in_flight_at_once(session: Session, tmp_path: Path) -> None:
-    tensors = [torch.full((5000 + number,), number, dtype=torch.int32) for number in range(60)]
-    writes = [
-        session.submit(t, tmp_path / f"{n % 7}", write=True, offset=n * 30000) for n, t in enumerate(tensors)
-    ]
-    for write in reversed(writes):
-        write.wait()
-    copies = [torch.empty_like(tensor) for tensor in tensors]
-    reads = [
-        session.submit(t, tmp_path / f"{n % 7}", write=False, offset=n * 30000) for n, t in enumerate(copies)
-    ]
-    for read in reads:
-        read.wait()
-    assert all(map(torch.equal, tensors, copies))
-
-
 def test_writes_in_flight_may_adjoin_at_any_byte(engine: str, tmp_path: Path) -> None:
     # With direct I/O of half a page beside a buffered write of the other half, the kernel reports EIO, or loses one.
     session, path = Session(EngineOptions(), engine), tmp_path / "file"
