@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -28,7 +28,7 @@ def html(report: Report) -> str:
             for row in report.rows
         ),
         *(_failures(row) for row in report.rows if row.failures),
-        *(f"<h2>{escape(row.title)}</h2>{_bars(row)}{_table(row.table)}" for row in report.rows if row.table),
+        *(f"<h2>{escape(row.title)}</h2>{_table(row.table)}" for row in report.rows if row.table),
     ]
     return page(title, parts)
 
@@ -71,39 +71,3 @@ def _failures(row: StepRow) -> str:
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> str:
     return table(rows, good=(PASSED,), bad=(FAILED, CRASHED, TIMED_OUT))
-
-
-def _bars(row: StepRow) -> str:
-    """Return a picture of the ratios: above 1, ours is faster than what it stands beside."""
-    found = [
-        (f"{r['what']}, {r['size']}", f"{r['ratio']:g} x {r['beside']}", r["ratio"])
-        for r in row.table
-        if isinstance(r.get("ratio"), int | float) and r["ratio"] > 0
-    ]
-    return bars(found) if found else ""
-
-
-_WIDTH, _BAR, _LABEL, _MOST = 300, 16, 380, 8.0
-
-
-def bars(rows: Sequence[tuple[str, str, float]]) -> str:
-    """Return an SVG: a bar for each (label, text, factor), how many times as fast ours is as what the text names."""
-    # A bar beyond the widest one is cut: its number says how long it would be.
-    scale, height = _WIDTH / _MOST, len(rows) * (_BAR + 8) + 8
-    parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_LABEL + _WIDTH + 160} {height}' font-size='12' "
-        "font-family='sans-serif' role='img' aria-label='how many times as fast'>"
-        "<rect width='100%' height='100%' fill='white'/>"
-    ]
-    for number, (label, text, factor) in enumerate(rows):
-        y, width = number * (_BAR + 8) + 8, scale * min(factor, _MOST)
-        parts.append(
-            f"<text x='{_LABEL - 8}' y='{y + 12}' text-anchor='end'>{escape(label)}</text>"
-            f"<rect x='{_LABEL}' y='{y}' width='{width:.0f}' height='{_BAR}' fill='#5c7cfa'/>"
-            f"<text x='{_LABEL + width + 6:.0f}' y='{y + 12}'>{escape(text)}</text>"
-        )
-    one = _LABEL + scale
-    parts.append(
-        f"<line x1='{one:.0f}' x2='{one:.0f}' y1='0' y2='{height}' stroke='black' stroke-dasharray='3'/>"
-    )
-    return "".join(parts) + "</svg>"
