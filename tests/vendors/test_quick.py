@@ -80,10 +80,10 @@ def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path, chos
 
 
 def test_optimizers_of_the_cpu_are_right_in_plain_torch(tmp_path: Path) -> None:
-    """Without a built library or a compiler: every form of numbers that the library is tried with."""
+    """Without a built library or a compiler: all samples that the library is tried with."""
     alone = {"PATH": "", "CXX": "", "ACCEL_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     environment = {**os.environ, **alone}
-    chosen = "CPU and (form or step or nothing or finite) and not optimizer_steps"
-    command = "pytest -q -n 0 -p no:cacheprovider --accel cpu --pyargs accel_testkit.suite.test_op_steps -k"
+    chosen = "CPU and samples"
+    command = "pytest -q -n 0 -p no:cacheprovider --accel cpu --pyargs accel_testkit.suite.test_ops -k"
     done = processes.run([sys.executable, "-m", *command.split(), chosen], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -88,7 +88,7 @@ def test_the_device_passes_the_suite_but_for_what_it_declares(
 ) -> None:
     checks = conformance(run, package, machine, "--quick")
     passed = [check for check in checks if check["outcome"] == "passed"]
-    assert sum(not check["trait"] for check in checks) > 1000
+    assert sum(not check["trait"] for check in checks) > 700
     assert {check["tier"] for check in passed} == {"host", "device", "multi"}
     missing = {check.get("trait") for check in checks if check["outcome"] != "passed"}
     assert missing == {"", "streams", "graphs", "pinned_memory", *cuda_only()}

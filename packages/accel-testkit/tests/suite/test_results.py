@@ -61,7 +61,7 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
     return run
 
 
-FILES = [f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "streams", "op_steps")]
+FILES = [f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "streams", "ops")]
 
 
 def test_failures_are_grouped_by_op_or_method(wrong: Any, capsys: Any) -> None:
@@ -70,23 +70,23 @@ def test_failures_are_grouped_by_op_or_method(wrong: Any, capsys: Any) -> None:
     report = capsys.readouterr().out
     assert f"failed: {len(failed)} checks, by 4 methods or ops" in report
     assert report.count("  expected: ") == 4
-    first = ("figure_follows_tensors[memory_allocated]", "events_tell_milliseconds", "every_step_is_right")
+    first = ("figure_follows_tensors[memory_allocated]", "events_tell_milliseconds", "samples_are_right")
     places = [report.index(f"test_{name}") for name in first]
     assert places == sorted(places)
-    assert "FusedLionBuilder: see op_steps.every_step_is_right[FusedLionBuilder-Lion] first" in report
+    assert (
+        "FusedLionBuilder: see ops.samples_are_right[FusedLionBuilder-multi_tensor_lion-bf16] first" in report
+    )
 
 
 def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> None:
-    failed = wrong(*FILES, "-k", "memory or milliseconds or transposed or reset")
+    failed = wrong(*FILES, "-k", "memory or milliseconds or reset or strides and Lion")
     texts = {name: row["reason"] for name, row in failed.items()}
     about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
     assert len(about_memory) > 5
     assert not [text for text in about_memory if "pass the index on" in text]
     assert "1024 times too small" in texts["memory.each_device_has_its_figures[memory_allocated]"]
     assert "1000 times too small" in texts["streams.events_tell_milliseconds"]
-    form = texts["op_steps.every_form_is_stepped[transposed-FusedLionBuilder]"]
-    assert "in whatever order of memory" in form
-    assert "another layout" not in form
+    assert "ops.any_argument_may_have_strides[FusedLionBuilder]" not in texts
 
 
 def test_wrong_operator_of_torch_is_the_cause(run_suite: Any, install_site: Any, monkeypatch: Any) -> None:

@@ -16,7 +16,7 @@ from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.lost_devices import wrong_sum
 from accel_core.vendor import Traits, Vendor
-from accel_testkit.suite import op_steps, results
+from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect, fail
 from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.target import TARGET, Target, traits_of
@@ -131,19 +131,3 @@ def upstream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
                 do="pip install 'accel-testkit[deepspeed]'",
             )
         yield deepspeed
-
-
-@pytest.fixture
-def created(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
-    """Load an op and create its optimizers; they are destroyed afterwards."""
-    made: list[tuple[Any, str, int]] = []
-
-    def make(name: str, number: int, settings: op_steps.Values) -> Any:
-        op = accelerator.create_op_builder(name).load()
-        op_steps.create(op, name, number, settings)
-        made.append((op, name, number))
-        return op
-
-    yield make
-    for op, name, number in made:
-        op_steps.destroy(op, name, number)

@@ -24,7 +24,8 @@ from accel_core.simulated import current
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds, expect
 from accel_testkit.suite.needs import two_devices
-from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.ops import of_builder
+from accel_testkit.suite.ops.optimizers import FUSED
 from accel_testkit.suite.test_graphs import captured
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("pinned_memory")]
@@ -323,20 +324,6 @@ def test_events_are_marks_of_their_own(accelerator: DeepSpeedAccelerator) -> Non
         _expect_arrived(witness, "the synchronize() of one of two events", "keep a mark for each event")
 
 
-@_streams
-def test_work_after_an_exception_is_in_the_former_stream(
-    accelerator: DeepSpeedAccelerator, witness: Witness
-) -> None:
-    """Work after a `stream(s)` that an exception ended is in the stream that was current before it."""
-    outside = accelerator.current_stream()
-    with contextlib.suppress(RuntimeError), accelerator.stream(accelerator.Stream()):
-        raise RuntimeError("the work fails")
-    witness.read()
-    accelerator.default_stream().synchronize()
-    accelerator.stream(outside).__enter__()
-    _expect_arrived(witness, "default_stream().synchronize()", "restore the stream in a finally clause")
-
-
 def _enter(accelerator: Any) -> None:
     with accelerator.stream(accelerator.Stream()):
         pass
@@ -418,18 +405,15 @@ def test_replay_does_not_wait(accelerator: DeepSpeedAccelerator) -> None:
     _expect_in_flight(accelerator, "replay_graph()", lambda: accelerator.replay_graph(graph))
 
 
-@pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.on_device))
+@pytest.mark.parametrize("name", needs.ops(FUSED))
 def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A step of an optimizer op on the device is queued; Lamb's ratio is read later, if at all."""
-    step, builder = STEPS[name], accelerator.create_op_builder(name)
+    builder, spec = accelerator.create_op_builder(name), of_builder(name)[0]
     if not builder.is_compatible():
         pytest.skip(f"{name} is not compatible")
-    op: Any = builder.load()
-    lists = [[torch.ones(33, device=accelerator.device())] for _ in range(2 + step.states)]
-    flag = [torch.zeros(1, dtype=torch.int32, device=accelerator.device())] if step.many else []
-    step.call(op, lists, step.values, *flag)  # what is compiled or tried at the first call
-    what = f"{step.function} of {name}"
-    _expect_in_flight(accelerator, what, lambda: step.call(op, lists, step.values, *flag))
+    op, device = builder.load(), torch.device(accelerator.device())
+    arguments = spec.first(torch.float32).placed(device, torch.float32)
+    _expect_in_flight(accelerator, spec.name, lambda: spec.call(op, torch.float32, arguments))
 
 
 def _read_after_write(accelerator: Any, writer: Any, reader: Any) -> bool:

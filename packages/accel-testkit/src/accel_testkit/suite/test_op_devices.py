@@ -17,20 +17,15 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import SPECS, of_builder
-from accel_testkit.suite.ops.calls import problem
-from accel_testkit.suite.ops.spec import Numbers
+from accel_testkit.suite.ops.calls import copies, problem, tensors_in
+from accel_testkit.suite.ops.spec import OpSpec
 from accel_testkit.suite.test_asynchrony import Witness, late_copies
 
 pytestmark = pytest.mark.tier("multi")
 
 _devices = pytest.mark.needs("indexed_devices")
-_HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
-
-
-_OF_THE_DEVICE = [name for name, step in STEPS.items() if step.on_device]
-_OPS = needs.ops([*dict.fromkeys(spec.builder for spec in SPECS), *_OF_THE_DEVICE])
+_OPS = needs.ops(dict.fromkeys(spec.builder for spec in SPECS if not spec.host))
 
 
 def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
@@ -79,31 +74,35 @@ def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
 
 @pytest.mark.tier("device")
 @pytest.mark.needs("streams", "pinned_memory")
-@pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.on_device))
-def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """A step of an optimizer op comes after the work before it in the current stream, such as a copy of gradients."""
-    op, place = _loaded(accelerator, name), accelerator.device(accelerator.current_device())
-    step, numbers = STEPS[name], Numbers(torch.float32).normal(1025).abs().float()
-    results = []
-    for late in (False, True):
-        lists = [[numbers.to(place, copy=True)] for _ in range(2 + step.states)]
-        gradient = lists[0][0]
-        # Made before: a simulated device carries out late copies before the next work in their stream.
-        flag = [torch.zeros(1, dtype=torch.int32, device=place)] if step.many else []
-        source, stream = accelerator.pin_memory(numbers + 3), accelerator.Stream()
-        accelerator.synchronize()
-        with late_copies(), accelerator.stream(stream):
-            if late:
-                Witness(accelerator).write()  # so that the stream is late
-            gradient.copy_(source, non_blocking=late)
-            step.call(op, lists, step.values, *flag)
-            stream.synchronize()
-        results.append([tensors[0].cpu() for tensors in lists[1:]])
+@pytest.mark.parametrize("name", _OPS)
+def test_call_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A call comes after the work before it in the current stream, such as a copy of gradients."""
+    op, place = _loaded(accelerator, name), torch.device(accelerator.device(accelerator.current_device()))
+    holds = Holds()
+    for spec in of_builder(name):
+        if not spec.random:
+            pair = (_after_a_copy(accelerator, spec, op, place, late) for late in (False, True))
+            holds[f"{spec.name} comes after a copy in the stream"] = all(map(torch.allclose, *pair))
     accelerator.set_device(place.index or 0)  # whatever the op does; see the check before
-    holds = Holds(
-        {"the step comes after a copy of gradients in the stream": all(map(torch.allclose, *results))}
-    )
-    holds.expect(f"{step.function} of {name}", "launch it in the current stream of the tensors' device")
+    holds.expect(name, "launch it in the current stream of the tensors' device")
+
+
+def _after_a_copy(
+    accelerator: DeepSpeedAccelerator, spec: OpSpec, op: Any, place: torch.device, late: bool
+) -> list[torch.Tensor]:
+    """Return the results of a call in a new stream, behind a copy of its first tensor from the host."""
+    arguments = copies(spec.first(torch.float32).placed(place, torch.float32))
+    first, stream = tensors_in(arguments)[0], accelerator.Stream()
+    source = accelerator.pin_memory(first.cpu())
+    first.zero_()
+    accelerator.synchronize()
+    with late_copies(), accelerator.stream(stream):
+        if late:
+            Witness(accelerator).write()  # so that the stream is late
+        first.copy_(source, non_blocking=late)
+        found = spec.call(op, torch.float32, arguments)
+        stream.synchronize()
+    return [each.cpu() for each in found]
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def _settings(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
 
 @pytest.mark.tier("device")
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("name", needs.ops([*dict.fromkeys(spec.builder for spec in SPECS), *STEPS]))
+@pytest.mark.parametrize("name", needs.ops(dict.fromkeys(spec.builder for spec in SPECS)))
 def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Threads, default type, gradient mode, random states and the like are after an op's use what they were before."""
     for spec in of_builder(name):
@@ -144,12 +143,7 @@ def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> Non
     op = _loaded(accelerator, name)
     for when in ("load()", "the first call", "the second call"):
         if when != "load()":
-            on_device = name not in STEPS or STEPS[name].on_device
-            problem(
-                name,
-                op,
-                torch.device(accelerator.device(accelerator.current_device()) if on_device else _HOST),
-            )
+            problem(name, op, torch.device(accelerator.device(accelerator.current_device())))
         after = _settings(accelerator)
         for what, setting in before.items():
             holds.equal(f"{what} after {when}", after[what], setting)

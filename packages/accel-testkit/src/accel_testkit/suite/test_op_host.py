@@ -11,14 +11,12 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_steps
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops.calls import problem
+from accel_testkit.suite.ops.optimizers import FIRST_ID, ON_HOST
 
 pytestmark = pytest.mark.tier("device")
-
-_HOST_STEPS = needs.ops(name for name, step in STEPS.items() if not step.on_device)
 
 
 @pytest.mark.needs("UtilsBuilder")
@@ -79,27 +77,17 @@ def test_adam_can_take_a_step_back(op: Any) -> None:
     before = [torch.rand(33, generator=generator) for _ in range(4)]
     holds = Holds()
     for decoupled in (True, False):
-        op.create_adam(op_steps.FIRST_ID, 0.1, 0.9, 0.99, 1e-8, 0.1, decoupled, False)
+        op.create_adam(FIRST_ID, 0.1, 0.9, 0.99, 1e-8, 0.1, decoupled, False)
         grad, *tensors = (tensor.clone() for tensor in before)
-        arguments = (op_steps.FIRST_ID, 3, 0.05, 0.9, 0.99, 1e-6, 0.1, True, tensors[0], grad, *tensors[1:])
+        arguments = (FIRST_ID, 3, 0.05, 0.9, 0.99, 1e-6, 0.1, True, tensors[0], grad, *tensors[1:])
         op.adam_update(*arguments)
         moved = float((tensors[0] - before[1]).abs().max())
         op.adam_rollback(*arguments)
-        op.destroy_adam(op_steps.FIRST_ID)
+        op.destroy_adam(FIRST_ID)
         apart = max(float((a - b).abs().max()) for a, b in zip(tensors, before[1:], strict=True))
         what = f"decoupled {decoupled}: the step moves by {moved:g}, of which at most 1e-4 is left: {apart:g}"
         holds[what] = moved > 1e-3 and apart < 1e-4
     holds.expect("adam_rollback()", "compute the step backwards, with the same arguments")
-
-
-@pytest.mark.parametrize("name", _HOST_STEPS)
-def test_optimizers_can_be_destroyed_twice(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """Destroying an optimizer that is gone is no error: destructors do so at exit."""
-    op = accelerator.create_op_builder(name).load()
-    settings = STEPS[name].first
-    op_steps.create(op, name, op_steps.FIRST_ID, settings)
-    for _ in range(2):
-        op_steps.destroy(op, name, op_steps.FIRST_ID)
 
 
 class _Problems(torch.utils.data.Dataset[str]):
@@ -113,7 +101,7 @@ class _Problems(torch.utils.data.Dataset[str]):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a process of macOS does not survive a fork")
-@pytest.mark.parametrize("name", _HOST_STEPS)
+@pytest.mark.parametrize("name", needs.ops(ON_HOST))
 def test_step_works_in_a_forked_worker(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A process that is forked after a step takes steps, too: kernels keep no threads of their parent."""
     problems = _Problems(name, accelerator.create_op_builder(name).load())

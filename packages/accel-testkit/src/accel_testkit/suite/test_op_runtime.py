@@ -20,14 +20,12 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
 from accel_ops import routes
-from accel_ops.reference import Attention
 from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import Holds
-from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import of_builder
-from accel_testkit.suite.ops.calls import problem
+from accel_testkit.suite.ops.calls import problem, strided
+from accel_testkit.suite.ops.optimizers import FUSED
 from accel_testkit.suite.ops.spec import Numbers
-from accel_testkit.suite.test_op_attention import CachedAttention
 
 pytestmark = pytest.mark.tier("device")
 
@@ -167,9 +165,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
     holds.expect(what, "ask hasattr(torch.ops.<namespace>, name), in compatibility() and in load()")
 
 
-@pytest.mark.parametrize(
-    "name", needs.ops(dict.fromkeys((*_NAMES, *(name for name, step in STEPS.items() if step.on_device))))
-)
+@pytest.mark.parametrize("name", needs.ops(dict.fromkeys((*_NAMES, *FUSED))))
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """What `load` tries on the device, and what its reason names, is used, or the reason says why it is not."""
     builder = accelerator.create_op_builder(name)
@@ -298,15 +294,8 @@ def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torc
     for spec in of_builder(name):
         for sample in itertools.islice(spec.samples(Numbers(dtype)), 12 if dtype in spec.types else 0):
             spec.call(op, dtype, sample.placed(device, dtype))
-    if name == "InferenceBuilder":
-        engine = CachedAttention(accelerator, Attention(rotary=8), dtype)
-        engine.op = op
-        engine.error(0, 3, prompt=True)
-    elif name in STEPS:
-        step = STEPS[name]
-        for settings in step.variants.values():
-            values = {**step.values, **settings}
-            whole = [torch.full((65, 2), 0.25 + n, device=device) for n in range(2 + step.states)]
-            # An op of the runtime may take contiguous tensors, or only what another one refuses.
-            for tensors in (whole, [tensor[:, 0] for tensor in whole]):
-                step.call(op, [[tensor] for tensor in tensors], values)
+    for spec in of_builder(name) if name in FUSED else ():
+        whole = spec.first(torch.float32).placed(device, torch.float32)
+        # An op of the runtime may take contiguous tensors, or only what another one refuses.
+        for changed in (whole, strided(whole)["with gaps"]):
+            spec.call(op, torch.float32, changed)

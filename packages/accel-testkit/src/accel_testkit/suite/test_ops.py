@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.ops import SPECS, of_builder
-from accel_testkit.suite.ops.calls import copies, equal, problems, strided
+from accel_testkit.suite.ops.calls import copies, equal, problems, strided, tensors_in
 from accel_testkit.suite.ops.spec import (
     FEWER,
     FLOAT,
@@ -31,6 +32,7 @@ from accel_testkit.suite.ops.spec import (
     OpSpec,
     Values,
     error,
+    is_framed,
 )
 from accel_testkit.suite.test_graphs import captured
 
@@ -38,6 +40,7 @@ pytestmark = pytest.mark.tier("device")
 
 #: A check of each builder, not of each function: some load for long.
 _BUILDERS = needs.ops(dict.fromkeys(spec.builder for spec in SPECS))
+_OF_THE_DEVICE = needs.ops(dict.fromkeys(spec.builder for spec in SPECS if not spec.host))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_samples_are_right(
     accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, spec: OpSpec, dtype: torch.dtype
 ) -> None:
     """A function gives what its definition gives in float64, on numbers of every size, shape and kind, and no more."""
-    if dtype.is_floating_point and dtype != torch.float32:
+    if dtype.is_floating_point and dtype != torch.float32 and not spec.host:
         needs.types(accelerator, dtype)
     holds = Holds()
     for number, sample in enumerate(spec.samples(Numbers(dtype))):
@@ -159,10 +162,12 @@ def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 def _turned(arguments: Values) -> Values:
     """Return other arguments of the same sizes."""
-    return {
-        name: value.flip(0 if value.shape[0] > 1 else -1) if isinstance(value, torch.Tensor) and value.dim() else value
-        for name, value in arguments.items()
-    }  # fmt: skip
+    turned: Values = tree_map_only(
+        torch.Tensor,
+        lambda each: each.flip(0 if each.shape[0] > 1 else -1) if each.dim() else each,
+        arguments,
+    )
+    return turned
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
@@ -170,13 +175,15 @@ def test_results_are_new(op: Any, device: torch.device, name: str) -> None:
     """A second call, with other numbers, leaves the first one's results; the same arguments give the same results."""
     holds = Holds()
     for spec in of_builder(name):
-        first = spec.first(torch.float32).placed(device, torch.float32)
+        first = spec.first(torch.float32).placed(spec.place(device), torch.float32)
         again, second = copies(first), _turned(first)
         found = spec.call(op, torch.float32, first)
         kept = [tensor.clone() for tensor in found]
         other = spec.call(op, torch.float32, second)
         for at, (one, tensor) in enumerate(zip(found, kept, strict=True)):
-            holds[f"result {at} of {spec.function} stays when it is called again"] = equal(one, tensor)
+            holds[f"result {at} of {spec.function} stays when it is called again"] = (
+                equal(one, tensor) or spec.shares
+            )
         changed = any(not _alike(*pair) for pair in zip(other, kept, strict=True))
         # The indices are sorted already.
         holds[f"other arguments of {spec.function} give other results"] = (
@@ -196,17 +203,26 @@ def test_any_argument_may_have_strides(op: Any, device: torch.device, name: str)
             continue
         # The first sample, and some of other flags, bits and kinds.
         for sample in itertools.islice(spec.samples(Numbers(torch.float32)), 0, None, 25):
-            arguments = sample.placed(device, torch.float32)
+            arguments = sample.placed(spec.place(device), torch.float32)
             wanted = [each.clone() for each in spec.call(op, torch.float32, copies(arguments))]
-            for argument, tensor in arguments.items():
-                for form, changed in strided(tensor).items() if isinstance(tensor, torch.Tensor) else ():
-                    try:
-                        found = spec.call(op, torch.float32, {**copies(arguments), argument: changed})
-                    except Exception:  # refused
-                        continue
-                    alike = len(found) == len(wanted) and all(map(_alike, found, wanted))
-                    holds[f"{argument} of {spec.function} ({sample.what}) {form}"] = alike
+            for what, changed in _strided(arguments):
+                try:
+                    found = spec.call(op, torch.float32, changed)
+                except Exception:  # refused
+                    continue
+                alike = len(found) == len(wanted) and all(map(_alike, found, wanted))
+                case = f"{what} of {spec.name} ({sample.what})"
+                holds[case] = alike
+                holds[f"memory between numbers, {case}"] = all(map(is_framed, tensors_in(changed)))
     holds.expect(name, "read strides, or a contiguous copy; do not take data_ptr() of anything")
+
+
+def _strided(arguments: Values) -> Iterator[tuple[str, Values]]:
+    """Yield what was changed, one argument or all, and the arguments."""
+    names = [name for name, value in arguments.items() if tensors_in(value)]
+    for changed in (*([name] for name in names), names):
+        for form, others in strided({name: arguments[name] for name in changed}).items():
+            yield f"{', '.join(changed)} {form}", copies(arguments) | others
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
@@ -214,7 +230,7 @@ def test_calls_from_several_threads_are_right(op: Any, device: torch.device, nam
     """Threads that call the functions of one op at the same time, with other numbers, each get their own results."""
 
     def call(number: int) -> str:
-        for spec in of_builder(name):
+        for spec in (each for each in of_builder(name) if not each.shares):
             for sample in itertools.islice(spec.samples(Numbers(torch.float32)), number, number + 1):
                 for problem in problems(spec, op, sample, device, torch.float32):
                     return f"{spec.function} in thread {number}: {problem}"
@@ -238,15 +254,14 @@ def _replayed(accelerator: DeepSpeedAccelerator, spec: OpSpec, op: Any, first: V
             graph = captured(accelerator, call)
     except Exception:  # refused
         return None
-    for name, value in first.items():
-        if isinstance(value, torch.Tensor):
-            value.copy_(second[name])
+    for value, other in zip(tensors_in(first), tensors_in(second), strict=True):
+        value.copy_(other)
     accelerator.replay_graph(graph)
     return found
 
 
 @pytest.mark.needs("graphs")
-@pytest.mark.parametrize("name", _BUILDERS)
+@pytest.mark.parametrize("name", _OF_THE_DEVICE)
 def test_captured_call_reads_new_numbers(
     accelerator: DeepSpeedAccelerator, device: torch.device, name: str
 ) -> None:

@@ -148,9 +148,7 @@ table(
 )  # fmt: skip
 
 
-@breaks(
-    "asynchrony.work_after_an_exception_is_in_the_former_stream", "streams.stream_is_left_by_an_exception"
-)
+@breaks("streams.stream_is_left_by_an_exception")
 class StreamStaysAfterAnException(Good):
     @contextmanager
     def stream(self, stream):
@@ -196,7 +194,7 @@ class StepsSynchronize(_WithAdam):
     adam = _adam(_synchronized)
 
 
-@breaks("op_devices.step_is_in_the_current_stream[FusedAdamBuilder]")
+@breaks("op_devices.call_is_in_the_current_stream[FusedAdamBuilder]")
 class AdamIsInTheDefaultStream(_WithAdam):
     adam = _adam(_in_the_default_stream)
 

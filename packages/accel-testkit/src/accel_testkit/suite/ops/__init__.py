@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from accel_testkit.suite.ops import inference, plain, quantizers
+from accel_testkit.suite.ops import attention, inference, optimizers, plain, quantizers
 from accel_testkit.suite.ops.spec import OpSpec
 
-#: Every function that has samples, but for steps of optimizers (see op_steps).
-SPECS: tuple[OpSpec, ...] = (*inference.SPECS, *plain.SPECS, *quantizers.SPECS)
+#: Every function that has samples.
+SPECS: tuple[OpSpec, ...] = (
+    *optimizers.SPECS, *inference.SPECS, *attention.SPECS, *plain.SPECS, *quantizers.SPECS,
+)  # fmt: skip
 
 
 def of_builder(name: str) -> list[OpSpec]:

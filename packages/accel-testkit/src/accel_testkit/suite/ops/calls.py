@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from accel_testkit.suite import op_steps
-from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.ops import of_builder
-from accel_testkit.suite.ops.spec import Numbers, OpSpec, Sample, Values, error
+from accel_testkit.suite.ops.spec import SENTINEL, OpSpec, Sample, Values, is_framed
 
 
 def equal(tensor: torch.Tensor, before: torch.Tensor) -> bool:
@@ -25,82 +24,96 @@ def equal(tensor: torch.Tensor, before: torch.Tensor) -> bool:
     return same or bool(((tensor == before) | (tensor.isnan() & before.isnan())).all())
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of an argument."""
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
 def problems(
     spec: OpSpec, op: Any, sample: Sample, device: torch.device, dtype: torch.dtype
 ) -> Iterator[str]:
-    """Call a sample; yield what is wrong."""
-    arguments = sample.placed(device, dtype)
-    before = {name: value.clone() for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    for value in arguments.values() if spec.detached else ():
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            value.requires_grad_()
-    try:
-        found = spec.call(op, dtype, arguments)
-        errors = sample.errors(found, dtype)
-    except Exception as raised:
-        yield f"{type(raised).__name__}: {raised}"
-        return
-    for what, times in errors.items():
-        if not times <= 1:
-            yield f"{what}: {f'{times:.3g} times as far off as allowed' if math.isfinite(times) else 'wrong'}"
-    returned = found[len(spec.written) :] if not spec.in_place else []
-    first, place = arguments.get(spec.strides), torch.empty(0, device=device).device
-    for at, tensor in enumerate(returned):
+    """Make the calls of a sample; yield what is wrong."""
+    call: Sample | None = sample
+    while call is not None:
+        arguments = call.placed(spec.place(device), dtype)
+        before = copies(arguments)
+        for name, value in arguments.items():
+            for tensor in tensors_in(value) if spec.detached or name in call.leaves else ():
+                tensor.requires_grad_(tensor.is_floating_point())
+        try:
+            found = spec.call(op, dtype, arguments)
+            errors = call.errors(found, dtype)
+        except Exception as raised:
+            if not call.refusable:
+                yield f"{type(raised).__name__}: {raised}, {call.what}"
+            return
+        for what, times in errors.items():
+            if not times <= 1:
+                yield f"{what}: {f'{times:.3g} times as far off as allowed' if math.isfinite(times) else 'wrong'}"
+        kept = [each.detach().cpu().clone() for each in found] if call.then else []
+        yield from _misplaced(spec, arguments, found)
+        yield from _overwritten(spec, call, arguments, before)
+        call = call.then(kept) if call.then else None
+
+
+def _misplaced(spec: OpSpec, arguments: Values, found: list[torch.Tensor]) -> Iterator[str]:
+    """Yield the results that are on another device, in another order of memory, or part of a graph of autograd."""
+    written = len(tensors_in([arguments[name] for name in spec.written]))
+    first, place = arguments.get(spec.strides), tensors_in(arguments)[0].device
+    for at, tensor in enumerate(found):
+        if tensor.grad_fn is not None or (spec.detached and tensor.requires_grad and at >= written):
+            yield f"result {at} has a history in autograd"
+        if at < written:
+            continue
         if tensor.device != place:
             yield f"result {at} is on {tensor.device}, expected {place}"
-        if spec.detached and tensor.requires_grad:
-            yield f"result {at} has a history in autograd"
         if first is not None and tensor.stride() != first.stride():
             yield f"result {at} has strides {tensor.stride()}, expected those of {spec.strides}"
-        if first is None and not tensor.is_contiguous():
+        if first is None and not spec.shares and not tensor.is_contiguous():
             yield f"result {at} is not contiguous"
-    written = {*spec.written, *(sample.alias[name] for name in spec.written if name in sample.alias)}
-    for name, tensor in before.items():
-        if name not in written and not equal(arguments[name], tensor):
+
+
+def _overwritten(spec: OpSpec, call: Sample, arguments: Values, before: Values) -> Iterator[str]:
+    """Yield the arguments that must not be written and are, and those beside which memory is. Overwrites all."""
+    written = {*spec.written, *(call.alias[name] for name in spec.written if name in call.alias)}
+    for name, value in arguments.items():
+        pairs = zip(tensors_in(value), tensors_in(before[name]), strict=True)
+        if name not in written and not all(equal(*pair) for pair in pairs):
             yield f"{name} is overwritten"
-
-
-def _first_problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:
-    """Call the first sample of each function that draws no numbers in each type; return what is wrong, or nothing."""
-    for spec, dtype in itertools.product(of_builder(name), types or (torch.float32,)):
-        sampled = dtype in spec.types and not spec.random
-        for problem in problems(spec, op, spec.first(dtype), device, dtype) if sampled else ():
-            return f"{spec.function} in {dtype}: {problem}"
-    return ""
-
-
-def _step_problem(name: str, op: Any, device: torch.device) -> str:
-    """Take a step of each variant on the same numbers; return what is wrong, or nothing."""
-    step, new = STEPS[name], Numbers(torch.float32)
-    for variant, settings in step.variants.items():
-        values = {**step.values, **settings}
-        before = [new.normal(33).abs().float() for _ in range(2 + step.states)]
-        lists = [[tensor.to(device, copy=True)] for tensor in before]
-        op_steps.create(op, name, op_steps.FIRST_ID, settings)
-        step.call(op, lists, values)
-        op_steps.destroy(op, name, op_steps.FIRST_ID)
-        wanted = step.wanted(values, *(tensor.double() for tensor in before))
-        apart = max(error(found[0], exact, 1e-5) for found, exact in zip(lists[1:], wanted, strict=False))
-        if apart > 1:
-            return f"{step.function} ({variant}) is {apart:.3g} times as far off as allowed"
-    return ""
+    for name, value in arguments.items():
+        if not all(map(is_framed, tensors_in(value))):
+            yield f"memory beside {name} is overwritten"
 
 
 def problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:
-    """Call each function of an op, in float32 if no types are given; return what is wrong, or nothing."""
-    return _step_problem(name, op, device) if name in STEPS else _first_problem(name, op, device, *types)
+    """Call each function of an op that draws no numbers, in float32 if no types are given.
+
+    Return what is wrong with the first sample, or nothing.
+    """
+    for spec, dtype in itertools.product(of_builder(name), types or (torch.float32,)):
+        sampled = dtype in spec.types and not spec.random
+        for found in problems(spec, op, spec.first(dtype), device, dtype) if sampled else ():
+            return f"{spec.name} in {dtype}: {found}"
+    return ""
 
 
 def copies(arguments: Mapping[str, Any], device: torch.device | None = None) -> Values:
     """Return the arguments with a copy of each tensor, on the device or where it is."""
-    return {
-        name: value.clone().to(device or value.device) if isinstance(value, torch.Tensor) else value
-        for name, value in arguments.items()
-    }
+    copied: Values = tree_map_only(
+        torch.Tensor, lambda each: each.clone().to(device or each.device), {**arguments}
+    )
+    return copied
 
 
-def strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the same numbers in another order of memory, and with gaps between them."""
-    shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
-    part = torch.full(shape, 3, dtype=tensor.dtype, device=tensor.device)[..., ::2].copy_(tensor)
-    return {"turned": tensor.transpose(0, -1).contiguous().transpose(0, -1), "with gaps": part}
+def strided(value: Any) -> dict[str, Any]:
+    """Return a tensor, or arguments, with the same numbers in another order of memory, and with gaps between them."""
+
+    def turned(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.transpose(0, -1).clone(memory_format=torch.contiguous_format).transpose(0, -1)
+
+    def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        return tensor.new_full(shape, SENTINEL)[..., ::2].copy_(tensor)
+
+    forms = {"turned": turned, "with gaps": with_gaps}
+    return {form: tree_map_only(torch.Tensor, change, value) for form, change in forms.items()}

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 Tensor = torch.Tensor
 Values = dict[str, Any]
@@ -68,14 +69,18 @@ def error(found: Any, wanted: Tensor, allowed: Tensor | float) -> float:
 
 @dataclass(frozen=True)
 class Sample:
-    """A right call.
+    """A right call, or the first one of a sequence.
 
-    arguments: in order, by name, on the host. Tensors of float64 are passed in the type under test, other tensors as
-               they are; a function creates its tensor from device and type.
+    arguments: in order, by name, on the host; lists of tensors, too. Tensors of float64 are passed in the type under
+               test, other tensors as they are; a function creates its tensor from device and type.
     results:   float64 tensors for what is written, then for what is returned, in the type under test; other types as
                they are. Or a function of these results that returns {what: times as far off as is allowed}.
     allowed:   the largest error.  what: the case in reports.
     alias:     argument -> the argument whose tensor it is, too.
+    then:      returns the next call of the sequence from the results of this one, which are on the host.
+    leaves:    arguments that are leaves of autograd.
+    offset:    how many elements lie before each tensor in its memory.
+    refusable: the op may raise an error.
     """
 
     arguments: Values
@@ -83,10 +88,21 @@ class Sample:
     allowed: Allowed = exact
     what: str = ""
     alias: Mapping[str, str] = field(default_factory=dict)
+    then: Callable[[list[Tensor]], Sample | None] | None = None
+    leaves: tuple[str, ...] = ()
+    offset: int = 0
+    refusable: bool = False
 
     def placed(self, device: torch.device, dtype: torch.dtype) -> Values:
-        """Return the arguments with new tensors on the device."""
-        values = {name: _placed(value, device, dtype) for name, value in self.arguments.items()}
+        """Return the arguments with new tensors on the device, each in memory with other numbers around it."""
+
+        def place(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                kind = dtype if value.dtype == torch.float64 else value.dtype
+                return framed(value.to(device, kind, copy=True), self.offset)
+            return value(device, dtype) if callable(value) else value
+
+        values: Values = tree_map(place, self.arguments)
         return values | {name: values[other] for name, other in self.alias.items()}
 
     def errors(self, found: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
@@ -104,10 +120,23 @@ class Sample:
         return errors
 
 
-def _placed(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device, dtype if value.dtype == torch.float64 else value.dtype, copy=True)
-    return value(device, dtype) if callable(value) else value
+#: What lies around a tensor in its memory.
+SENTINEL = 77
+
+
+def framed(tensor: Tensor, offset: int) -> Tensor:
+    """Return a copy of the same strides, in memory with `offset` other numbers before it and two behind it."""
+    whole = tensor.new_full((offset + tensor.numel() + 2,), SENTINEL)
+    return whole.as_strided(tensor.shape, tensor.stride(), offset).copy_(tensor)
+
+
+def is_framed(view: Tensor) -> bool:
+    """Return whether all around a tensor is as it was. The tensor is overwritten."""
+    whole = view._base
+    if whole is None or whole.numel() <= view.numel():
+        return True
+    view.detach().fill_(SENTINEL)
+    return bool((whole == whole.new_full((), SENTINEL)).all())
 
 
 @dataclass(frozen=True)
@@ -126,6 +155,9 @@ class OpSpec:
               leaves out. said: a pattern of the function's name in errors, if it is not that of the function.
     random:   the same arguments need not give the same results.
     detached: leaves of autograd are taken, and results have no history.
+    called:   calls a loaded op with arguments, where they are not those of the function.
+    host:     the tensors are the host's, on every device.
+    shares:   calls share memory in the op: one thread makes them, and the next call may overwrite results.
     """
 
     builder: str
@@ -146,11 +178,18 @@ class OpSpec:
     what: str = ""
     random: bool = False
     detached: bool = False
+    called: Callable[[Any, Values], Iterable[Tensor]] | None = None
+    host: bool = False
+    shares: bool = False
 
     @property
     def name(self) -> str:
         """The builder and the function, or what of it is tried."""
         return f"{self.builder}-{self.what or self.function}"
+
+    def place(self, device: torch.device) -> torch.device:
+        """Return where the tensors are."""
+        return torch.device("cpu") if self.host else device
 
     def of(self, op: Any, dtype: torch.dtype) -> Callable[..., Any]:
         """Return the function of a loaded op."""
@@ -161,8 +200,8 @@ class OpSpec:
 
     def call(self, op: Any, dtype: torch.dtype, arguments: Values) -> list[Tensor]:
         """Return what the function writes, then what it returns."""
-        returned = self.of(op, dtype)(*arguments.values())
-        written = [arguments[name] for name in self.written]
+        returned = self.called(op, arguments) if self.called else self.of(op, dtype)(*arguments.values())
+        written = [tensor for name in self.written for tensor in tree_leaves(arguments[name])]
         if self.in_place:
             if not isinstance(returned, Tensor) or returned.data_ptr() != written[0].data_ptr():
                 raise AssertionError(f"{self.function} does not return the tensor that it writes")

@@ -24,11 +24,10 @@ _ORDER = """asking_does_not_wait device_waits_for_a_stream event_makes_the_named
     event_recorded_again_marks_the_later_work
     host_waits_for_the_stream_in_use queueing_does_not_wait replay_does_not_wait replay_is_in_the_current_stream
     resolved_dependency_needs_no_wait step_does_not_wait synchronize_waits synchronize_waits_for_every_stream
-    synchronize_waits_for_its_device synchronized_device_needs_no_wait
-    work_after_an_exception_is_in_the_former_stream"""
+    synchronize_waits_for_its_device synchronized_device_needs_no_wait"""
 NEEDS_DEVICE_MEMORY = {f"asynchrony.{check}" for check in _ORDER.split()} | {
     "op_attention.released_workspace_is_free",
-    "op_devices.step_is_in_the_current_stream",
+    "op_devices.call_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",
     "tensors.answer_follows_the_data_of_a_tensor",
 }

@@ -13,33 +13,33 @@ from broken.ops import functions, replaces, with_builder
 # --- inference: caches that are shared or never reset, positions, masks, norms that round early
 
 _REFUSED = "op_attention.what_there_is_not_is_refused"
-_RIGHT = "op_attention.attention_is_right"
+_RIGHT = "ops.samples_are_right[InferenceBuilder-softmax_context-fp32]"
 
 functions(
-    ("CacheIsNeverReset", "InferenceBuilder", f"op_attention.cache_can_be_reset {_REFUSED}",
+    ("CacheIsNeverReset", "InferenceBuilder", f"{_RIGHT} {_REFUSED}",
      "reset_cache", lambda op: None),
-    ("BatchIsRepeated", "InferenceBuilder", "op_attention.cache_can_be_repeated",
+    ("BatchIsRepeated", "InferenceBuilder", "ops.samples_are_right[InferenceBuilder-repeat_kv_cache-fp32]",
      "repeat_kv_cache_fp32", lambda op, batch, times: [
          rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
          for rows in op.repeat_kv_cache_fp32(batch, times)]),
     ("WindowIsOneWider", "InferenceBuilder",
-     f"{_RIGHT}[window-fp32] {_RIGHT}[alibi, grouped heads, window-fp32]",
+     _RIGHT,
      "softmax_context_fp32",
      lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:])),
-    ("NoGroupsAreOne", "InferenceBuilder", "op_attention.cache_takes_other_batches",
+    ("NoGroupsAreOne", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:6], a[6] or 1, *a[7:])),
-    ("LayersAreCountedAnew", "InferenceBuilder", "op_attention.every_layer_has_a_cache",
+    ("LayersAreCountedAnew", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:12], a[12] % 32, *a[13:])),
     ("OneTokenIsNoPrompt", "InferenceBuilder",
-     "op_attention.tokens_go_on_from_one_token op_attention.given_positions_rotate",
+     _RIGHT,
      "softmax_context_fp32",
      lambda op, rows, *a: op.softmax_context_fp32(rows, *a[:-1], a[-1] and rows.shape[1] > 1)),
     ("AnglesSlip", "InferenceBuilder",
-     "op_attention.positions_are_exact_in_long_prompts op_attention.given_positions_rotate",
+     _RIGHT,
      "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
          rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
     ("MasksAreInverted", "InferenceBuilder",
-     "op_attention.masks_of_every_kind_are_applied",
+     _RIGHT,
      "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
          rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
     ("PreNormIsForgotten", "InferenceCoreBuilder",

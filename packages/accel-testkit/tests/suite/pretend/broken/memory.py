@@ -81,7 +81,7 @@ answers(
 answers({"pin_memory_alignment": 3}, "pinned_memory.alignment_is_a_number_of_bytes")
 table(
     ("PinningCopiesNothing",
-     "pinned_memory.memory_has_the_form_asked_for pinned_memory.copy_to_the_device_need_not_block",
+     "pinned_memory.memory_has_the_form_asked_for",
      "torch_pin_memory", lambda self, tensor: self._remembered(torch.zeros_like(tensor) - 1)),
     # Tensors that are not contiguous are copied as they lie.
     ("StridesAreIgnored", " ".join(f"{_ANY}[{kind}]" for kind in ("a column", "every other", "transposed")),

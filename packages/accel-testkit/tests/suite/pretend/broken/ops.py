@@ -152,9 +152,8 @@ for _name, _builder, _fails, _changes in (
 
 # --- optimizers: forgotten arguments, wrong layouts, early rounding, settings that stay, a device left current
 
-_STEP = "op_steps.every_step_is_right"
-_FORM = "op_steps.every_form_is_stepped"
-_NOTHING = "op_steps.nothing_comes_of_nothing"
+_SAMPLES = "ops.samples_are_right"
+_FUSED_ADAM = f"{_SAMPLES}[FusedAdamBuilder-multi_tensor_adam"
 _gone = set()
 
 
@@ -168,15 +167,15 @@ functions(
     # Adam without its bias correction.
     ("AdamIsNotCorrected", "FusedAdamBuilder", _ADAM,
      "multi_tensor_adam", lambda op, *args: op.multi_tensor_adam(*args[:9], 0, *args[10:])),
-    ("LambReturnsNothing", "FusedLambBuilder", "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
+    ("LambReturnsNothing", "FusedLambBuilder", f"{_SAMPLES}[FusedLambBuilder-lamb corrected-fp32]",
      "lamb", lambda op, *arguments: (op.lamb(*arguments), None)[1]),
     ("EveryFunctionExists", "FusedLambBuilder", "op_table.unknown_functions_are_missing",
      "no_such_function", lambda op: None),
     ("StridesAreForgotten", "FusedLionBuilder",
-     f"{_FORM}[gaps-FusedLionBuilder] {_FORM}[channels last-FusedLionBuilder]",
+     "ops.any_argument_may_have_strides[FusedLionBuilder]",
      "multi_tensor_lion", lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
          chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest)),
-    ("LionHidesNan", "FusedLionBuilder", "op_steps.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",
+    ("LionHidesNan", "FusedLionBuilder", f"{_SAMPLES}[FusedLionBuilder-multi_tensor_lion-fp32]",
      "multi_tensor_lion", lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
          chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)),
     ("LionStepsOnDevice0", "FusedLionBuilder", "op_devices.op_computes_where_its_tensors_are[FusedLionBuilder]",
@@ -184,7 +183,7 @@ functions(
          op.multi_tensor_lion(*arguments) if TheRuntime.now.index == 0 else None)),
     ("RollbackDoesNothing", "CPUAdamBuilder", "op_host.adam_can_take_a_step_back",
      "adam_rollback", lambda op, *arguments: 0),
-    ("DestroyingTwiceFails", "CPULionBuilder", "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
+    ("DestroyingTwiceFails", "CPULionBuilder", f"{_SAMPLES}[CPULionBuilder-lion_update-fp32]",
      "destroy_lion", _destroyed,
      "create_lion", lambda op, number, *rest: (_gone.discard(number), op.create_lion(number, *rest))),
     ("PartsAreCopies", "UtilsBuilder", "op_host.tensors_are_flattened",
@@ -194,16 +193,14 @@ functions(
 
 @replaces(
     "FusedAdamBuilder", "multi_tensor_adam",
-    f"{_STEP}[FusedAdamBuilder-Adam] op_steps.optimizers_do_not_share_anything[FusedAdamBuilder]",
+    f"{_FUSED_ADAM} Adam-fp32]",
 )  # fmt: skip
 def AdamKeepsTheFirstRate(op, chunk, flag, lists, lr, *rest):
     op.first_rate = getattr(op, "first_rate", lr)
     op.multi_tensor_adam(chunk, flag, lists, op.first_rate, *rest)
 
 
-@replaces(
-    "FusedAdamBuilder", "multi_tensor_adam", "op_steps.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
-)
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FUSED_ADAM} AdamW-fp32]")
 def AdamSetsTheFlag(op, chunk, flag, lists, *rest):
     op.multi_tensor_adam(chunk, flag, lists, *rest)
     if not all(bool(grad.isfinite().all()) for grad in lists[0]):
@@ -212,7 +209,7 @@ def AdamSetsTheFlag(op, chunk, flag, lists, *rest):
 
 @replaces(
     "FusedAdamBuilder", "multi_tensor_adam",
-    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
+    *(f"{_FUSED_ADAM} Adam-{kind}]" for kind in ("bf16", "fp16")),
 )  # fmt: skip
 def DecayIsRounded(op, chunk, flag, lists, *arguments):
     *middle, decoupled, correction, decay = arguments
@@ -224,14 +221,14 @@ def DecayIsRounded(op, chunk, flag, lists, *arguments):
 
 @replaces(
     "FusedAdamBuilder", "multi_tensor_adam",
-    *(f"{_FORM}[{form}-FusedAdamBuilder]" for form in ("bf16", "fp16 without gradients")),
+    *(f"{_FUSED_ADAM} Adam-{kind}]" for kind in ("bf16", "fp16")),
 )  # fmt: skip
 def AdamGetsItsNumbersInTheParametersType(op, chunk, flag, lists, lr, beta1, beta2, eps, *rest):
     numbers = torch.tensor((beta1, beta2, eps)).to(lists[1][0].dtype).tolist()
     op.multi_tensor_adam(chunk, flag, lists, lr, *numbers, *rest)
 
 
-@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[extreme numbers-FusedAdamBuilder]")
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FUSED_ADAM} AdamW-fp32]")
 def AbsentDecayIsAdded(op, chunk, flag, lists, *arguments):
     lists[0] = [grad + 0.0 * param.detach() for grad, param in zip(*lists[:2], strict=True)]
     op.multi_tensor_adam(chunk, flag, lists, *arguments)
@@ -257,7 +254,9 @@ def LionServesOneProcess(op, *arguments):
 
 
 @replaces(
-    "CPUAdagradBuilder", "adagrad_update", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16"))
+    "CPUAdagradBuilder",
+    "adagrad_update",
+    *(f"{_SAMPLES}[CPUAdagradBuilder-adagrad_update-{kind}]" for kind in ("fp32", "bf16")),
 )
 def SumsHaveALeastNumber(op, *arguments):
     result = op.adagrad_update(*arguments)
