@@ -59,7 +59,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
                 answer[name] = _trained(dtype, kind, order["steps"]) if there else None
         except Exception:
             answer[name] = traceback.format_exc()[-3000:]
-        launch.keep(folder, dist.get_rank(), answer)
+        launch.write(folder / f"{dist.get_rank()}.json", answer)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
         except Exception:
             answer[configuration.name] = traceback.format_exc()[-3000:]
         # A configuration that hangs leaves what was found before it.
-        launch.keep(folder, dist.get_rank(), answer)
+        launch.write(folder / f"{dist.get_rank()}.json", answer)
 
 
 def train(configuration: Configuration, order: Order) -> Found:

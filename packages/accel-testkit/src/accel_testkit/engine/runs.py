@@ -18,7 +18,7 @@ from accel_testkit import stock_builds
 from accel_testkit.engine.configurations import Configuration
 from accel_testkit.engine.rank import Order
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.launch import LIMIT, RankLauncher
+from accel_testkit.suite.launch import LIMIT, RankLauncher, write
 
 Answers = list[dict[str, Any]]
 STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
@@ -124,8 +124,7 @@ class Runs:
                 "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit, waiting=noting
             )
         if kept and not any("error" in answer for answer in answers):
-            kept.with_suffix(".new").write_text(json.dumps(answers), encoding="utf-8")
-            kept.with_suffix(".new").replace(kept)
+            write(kept, answers)
         return answers
 
     def _start_stock(self) -> None:

@@ -72,18 +72,6 @@ def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
     )
 
 
-def expect_raises(cls: type[Exception], call: Callable[[], Any], what: str, *, do: str) -> Exception:
-    """Fail the check unless the call raises this type; return the exception."""
-    __tracebackhide__ = True
-    try:
-        found = f"no exception; it returned {call()!r}"
-    except cls as error:
-        return error
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    fail(what, found=found, expected=f"{cls.__name__} (or a type derived from it)", do=do)
-
-
 def outcome(call: Callable[[], Any]) -> Any:
     """Return the result of a call, or the text of its exception."""
     try:

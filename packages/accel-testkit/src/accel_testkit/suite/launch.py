@@ -111,11 +111,11 @@ def order(folder: Path) -> dict[str, Any]:
     return wanted
 
 
-def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
-    """Write what a rank has found so far, atomically."""
-    path = folder / f"{rank}.json"
-    path.with_suffix(".new").write_text(json.dumps(answer), encoding="utf-8")
-    path.with_suffix(".new").replace(path)
+def write(path: Path, plain: Any) -> None:
+    """Write plain data as JSON atomically, so that an interrupted run leaves the last whole file."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    new.replace(path)
 
 
 def wait_for_ranks(children: list[Child], limit: float, waiting: Callable[[], None]) -> None:
@@ -162,3 +162,15 @@ def streamed(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError):
             yield json.loads(line)
+
+
+def read_stream(path: Path) -> tuple[dict[str, dict[str, Any]], str, str, list[str] | None]:
+    """Return rows by id, the check that did not end, why a driver ended it, and what failed if the run is finished."""
+    rows: dict[str, dict[str, Any]] = {}
+    running, ended, order = "", "", None
+    for line in streamed(path):
+        if "id" in line:
+            rows[line["id"]] = line
+        running = "" if "id" in line else line.get("running", running)
+        ended, order = line.get("ended", ended), line.get("order", order)
+    return rows, running, ended, order

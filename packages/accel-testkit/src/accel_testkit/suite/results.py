@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import current
 from accel_core.vendor import distribution_version
-from accel_testkit.suite.launch import streamed
+from accel_testkit.suite.launch import read_stream
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 
@@ -40,7 +40,7 @@ ABOUT = "accel-about"
 #: The most basic files, whose failures explain those of other files; the rest follows in any order.
 _BASIC = (
     "package", "probe", "operators", "answers", "identity", "device", "collectives", "environment", "tensors", "memory",
-    "random", "streams", "pinned_memory", "graphs", "op_table", "op_steps", "ops",
+    "random", "streams", "pinned_memory", "graphs", "op_table", "ops",
 )  # fmt: skip
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
@@ -96,13 +96,7 @@ def subject(check: str, named: str, message: str, operators: Sequence[str] = ())
 
 def earlier(path: Path, items: Iterable[pytest.Item]) -> dict[str, dict[str, Any]]:
     """Return the rows that a run left in FILE.jsonl. The check that did not end has failed."""
-    rows: dict[str, dict[str, Any]] = {}
-    running, reason = "", ""
-    for line in streamed(path):
-        if "id" in line:
-            rows[line["id"]] = line
-        running = "" if "id" in line else line.get("running", running)
-        reason = line.get("ended", reason)
+    rows, running, reason, _ = read_stream(path)
     for item in items:
         if item.nodeid.rpartition("/")[2] == running:
             row = {"outcome": "failed", "trait": "", "reason": reason or "the process ended in this check"}

@@ -15,7 +15,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect_equal, expect_raises, outcome
+from accel_testkit.suite.expect import Holds, expect_equal, outcome
 from accel_testkit.suite.needs import two_devices
 from accel_testkit.suite.target import Target
 from accel_testkit.suite.test_device_index import call, different_devices, indexed_methods
@@ -88,12 +88,10 @@ def test_current_device_can_be_set(accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.needs("indexed_devices")
 def test_index_out_of_range_is_refused(accelerator: DeepSpeedAccelerator) -> None:
     """`set_device` raises RuntimeError for an index that there is no device for."""
-    expect_raises(
-        RuntimeError,
-        lambda: accelerator.set_device(accelerator.device_count()),
-        "set_device() accepts an index out of range",
-        do="let the runtime's error through, or compare with device_count()",
-    )
+    count, holds = accelerator.device_count(), Holds()
+    holds.raises(RuntimeError, f"set_device({count})", lambda: accelerator.set_device(count))
+    do = "let the runtime's error through, or compare with device_count()"
+    holds.expect("set_device() with an index out of range", do)
 
 
 @pytest.mark.tier("device")

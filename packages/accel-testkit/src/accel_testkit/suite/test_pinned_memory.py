@@ -223,15 +223,6 @@ def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) 
     holds.expect("is_pinned() of a tensor whose data changed", _ASK)
 
 
-@_pins
-def test_copy_to_the_device_need_not_block(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """A non_blocking copy from pinned memory has arrived after `synchronize()`."""
-    copy = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True)
-    accelerator.synchronize()
-    do = "make synchronize() wait for copies too"
-    expect_equal("a non_blocking copy after synchronize()", copy.tolist(), host.tolist(), do)
-
-
 def test_nothing_deprecated_is_called(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
     """Pinning and unpinning warn of nothing, and raise nothing: the calls are made for every batch."""
     with warnings.catch_warnings(record=True) as caught:

@@ -18,6 +18,7 @@ from typing import Any
 
 from accel_core.errors import AccelError
 from accel_core.reports import one_line
+from accel_testkit.suite.launch import write
 
 #: Raised when the file changes its meaning.
 SCHEMA = 1
@@ -88,9 +89,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write the file atomically, so that an interrupted run leaves the last whole one."""
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        new.replace(path)
+        write(path, asdict(self))
 
     def text(self) -> str:
         """Return the summary for an issue: at most twenty lines."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from accel_core.processes import SIGNALS, run, run_module
 from accel_testkit.stock_builds import NOT_STARTED
-from accel_testkit.suite.launch import streamed
+from accel_testkit.suite.launch import read_stream, streamed, write
 from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, StepRow
 
 #: Name of the environment variable with the file to which a child writes its answer.
@@ -125,9 +125,7 @@ def not_run(step: Step, why: str) -> StepRow:
 
 def answer(plain: Mapping[str, Any]) -> None:
     """In a child: leave the result, or what there is of it so far, for `from_answer`."""
-    path = Path(os.environ[ANSWER])
-    path.with_suffix(".new").write_text(json.dumps(plain), encoding="utf-8")
-    path.with_suffix(".new").replace(path)
+    write(Path(os.environ[ANSWER]), plain)
 
 
 def from_answer(folder: Path) -> Mapping[str, Any]:
@@ -169,20 +167,11 @@ def _ops(folder: Path) -> Mapping[str, Any]:
 
 def _suite(folder: Path) -> Mapping[str, Any]:
     """Read results as they came: of a run that was cut off, too."""
-    rows: dict[str, dict[str, str]] = {}
-    running, finished = "", False
-    for line in streamed(folder / "results.jsonl"):
-        if "running" in line:
-            running = line["running"]
-        elif "finished" in line:
-            finished = True
-            order = {name: place for place, name in enumerate(line["order"])}
-            rows = dict(sorted(rows.items(), key=lambda item: order.get(item[0], 0)))
-        elif "id" in line:
-            rows[line["id"]] = line
-            running = ""
-    count = Counter(row["outcome"] for row in rows.values())
-    failed = [row for row in rows.values() if row["outcome"] == "failed"]
+    found, running, _, failing = read_stream(folder / "results.jsonl")
+    order = {name: place for place, name in enumerate(failing or ())}
+    rows = sorted(found.values(), key=lambda row: order.get(row["id"], 0))
+    count = Counter(row["outcome"] for row in rows)
+    failed = [row for row in rows if row["outcome"] == "failed"]
     failures = [
         {"name": row["id"], "reason": row["reason"][-_KEPT:]}
         for row in failed
@@ -196,7 +185,7 @@ def _suite(folder: Path) -> Mapping[str, Any]:
     return {
         "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
         "failures": failures,
-        "incomplete": not finished or not rows,
+        "incomplete": failing is None or not rows,
         "begun": len(rows) + bool(running),
         "running": running,
     }

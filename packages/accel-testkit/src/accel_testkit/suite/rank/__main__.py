@@ -35,7 +35,7 @@ def main(job: str, folder: str, dotted: str = "") -> int:
     except Exception as error:
         traceback.print_exc()
         answer["error"] = f"{type(error).__name__}: {error}"
-    launch.keep(Path(folder), rank, answer)
+    launch.write(Path(folder, f"{rank}.json"), answer)
     return int("error" in answer)
 
 
