@@ -19,7 +19,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.device_module import DeviceModule, completed, is_torchs_accelerator
-from accel_core.errors import InvalidDevice, InvalidTraits, UnsupportedBackend
+from accel_core.errors import InvalidDevice, InvalidVendor, UnsupportedBackend
 from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
@@ -29,7 +29,7 @@ __all__ = ["DeviceModule", "NoPinnedMemory", "NoStreams", "OneDeviceAccelerator"
 
 
 def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
-    """Return the traits with str keys; raises InvalidTraits for a key that is neither a feature nor an op builder.
+    """Return the traits with str keys; raises InvalidVendor for a key that is neither a feature nor an op builder.
 
     device:   device type, for the message.
     builders: builder names of the vendor's own op table, besides DeepSpeed's.
@@ -39,7 +39,7 @@ def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collectio
     if unknown := sorted(by_key.keys() - known):
         near = sorted({match for key in unknown for match in difflib.get_close_matches(key, known, 3, 0.5)})
         hint = f"; the nearest: {', '.join(near)}" if near else ""
-        raise InvalidTraits(
+        raise InvalidVendor(
             f"the traits of {device} have keys that are neither an accel_core.vendor.Feature nor an op builder: "
             f"{', '.join(map(repr, unknown))}{hint}",
             do="correct the key in the vendor package's traits.py",
@@ -95,7 +95,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     name:        the torch device type (`npu`).
     collectives: backend name for torch.distributed (`hccl`).
     ops:         the vendor's op table.
-    traits:      what the device cannot do, by Feature or class name of a builder; other keys raise InvalidTraits.
+    traits:      what the device cannot do, by Feature or class name of a builder; other keys raise InvalidVendor.
     device_module: default `torch.<name>`, as registered by the vendor's runtime.
     fallbacks:   functions for names that the device module may lack, ahead of torch's own (see DeviceModule).
     compile_backend: default backend of torch.compile.

@@ -68,16 +68,12 @@ def in_short(error: BaseException) -> str:
     return text.strip().partition("\n")[0]
 
 
-class InvalidVendor(AccelError, ImportError, code="ACC-101"):
-    """A vendor entry point cannot be loaded or is not a vendor."""
+class InvalidVendor(AccelError, ImportError, ValueError, code="ACC-101"):
+    """A fault of a vendor package: its entry point, its op table or its traits, or a second package for its key."""
 
 
 class InterfaceMismatch(AccelError, ImportError, code="ACC-102"):
     """A vendor was built for another version of the interface."""
-
-
-class DuplicateVendor(AccelError, ImportError, code="ACC-103"):
-    """Two packages claim the same accelerator key."""
 
 
 class InvalidEnvironment(AccelError, ValueError, code="ACC-104"):
@@ -86,10 +82,6 @@ class InvalidEnvironment(AccelError, ValueError, code="ACC-104"):
 
 class InvalidCommand(AccelError, ImportError, code="ACC-105"):
     """A sub-command that a package adds to `accel` cannot be loaded, or lacks a required function."""
-
-
-class InvalidTraits(AccelError, ValueError, code="ACC-106"):
-    """A vendor's traits name a feature or an op that does not exist."""
 
 
 class UnknownAccelerator(AccelError, ValueError, code="ACC-201"):
@@ -155,10 +147,6 @@ class RankUnknown(AccelError, RuntimeError, code="ACC-306"):
 
 class OpNotImplemented(AccelError, ValueError, NotImplementedError, code="ACC-401"):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
-
-
-class InvalidOpTable(AccelError, ImportError, code="ACC-402"):
-    """An op table names a builder that cannot be imported."""
 
 
 class BuildFailed(AccelError, RuntimeError, code="ACC-403"):

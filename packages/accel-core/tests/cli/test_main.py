@@ -179,6 +179,8 @@ def test_error_code_is_explained(capsys: pytest.CaptureFixture[str], code: str) 
     printed = capsys.readouterr()
     assert printed.out.startswith("ACC-202 AcceleratorUnavailable (ValueError).")
     assert "ACC-203" not in printed.out
+    assert main(["explain", "103"]) == 0
+    assert capsys.readouterr().out.startswith("ACC-103 InvalidVendor (ImportError, ValueError).")
     assert printed.err.startswith("no such code: ACC-999; known: ACC-101, ")
 
 

@@ -16,7 +16,7 @@ import torch
 import accel_core
 from accel_core import DeepSpeedAccelerator, env
 from accel_core.device import NoPinnedMemory, OneDeviceAccelerator, TorchDeviceAccelerator
-from accel_core.errors import InvalidDevice, InvalidEnvironment, InvalidOpTable, InvalidTraits
+from accel_core.errors import InvalidDevice, InvalidEnvironment, InvalidVendor
 from accel_core.interface import PinnedMemoryInterface
 from accel_core.op_builder import OpTable, names
 from accel_core.vendor import Feature, Trait
@@ -259,7 +259,7 @@ def test_a_feature_and_its_plain_key_are_the_same_trait() -> None:
     [("stream", "streams"), ("FusedAdam", "FusedAdamBuilder"), ("pinned-memory", "pinned_memory")],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_valid_ones(key: str, nearest: str) -> None:
-    with pytest.raises(InvalidTraits) as error:
+    with pytest.raises(InvalidVendor) as error:
         Toy({"graphs": TRAIT, key: TRAIT})
     assert repr(key) in error.value.message
     assert "'graphs'" not in error.value.message
@@ -267,7 +267,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_ones(key: str, nearest
 
 
 def test_an_unknown_key_near_to_nothing_is_refused_without_advice_that_misleads() -> None:
-    with pytest.raises(InvalidTraits) as error:
+    with pytest.raises(InvalidVendor) as error:
         Toy({"qqqqqqqqqqqq": TRAIT})
     assert "nearest" not in error.value.message
 
@@ -307,7 +307,7 @@ def test_a_missing_op_without_a_trait_is_answered_too(toy: TorchDeviceAccelerato
 def test_a_table_that_names_nothing_importable_is_an_error_of_its_own(
     toy: TorchDeviceAccelerator, name: str, target: str
 ) -> None:
-    with pytest.raises(InvalidOpTable, match=target):
+    with pytest.raises(InvalidVendor, match=target):
         toy.create_op_builder(name)
 
 

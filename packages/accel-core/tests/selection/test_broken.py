@@ -167,7 +167,7 @@ def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: An
     machine.install("npu", package="other-npu")
     assert machine.select().device_name() == "cpu"
     reason = machine.candidate("npu").reason
-    assert "ACC-103" in reason
+    assert "ACC-101" in reason
     assert "accel-npu and other-npu" in reason
     error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
     assert "accel-npu and other-npu" in str(error)

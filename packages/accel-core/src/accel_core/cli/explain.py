@@ -30,8 +30,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def paragraphs() -> dict[str, str]:
-    """Return the paragraphs of docs/errors.md by code; hatch_build.py copies the page into the package."""
+    """Return the paragraphs of docs/errors.md by code, present or former."""
+    # hatch_build.py copies the page into the package.
     page = Path(__file__).parents[1] / "errors.md"
     if not page.is_file():
         page = Path(__file__).parents[5] / "docs/errors.md"  # an editable install
-    return dict(re.findall(r"(?ms)^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page.read_text(encoding="utf-8")))
+    found = re.findall(r"(?ms)^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page.read_text(encoding="utf-8"))
+    former = [(code, text) for _, text in found for code in re.findall(r"\bformerly (ACC-\d+)", text)]
+    return dict(found + former)

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, ClassVar
 
-from accel_core.errors import FunctionNotImplemented, InvalidOpTable, OpNotImplemented
+from accel_core.errors import FunctionNotImplemented, InvalidVendor, OpNotImplemented
 from accel_core.vendor import Trait
 
 __all__ = ["Implementation", "NotImplementedBuilder", "OpBuilder", "OpFunctions", "OpTable"]
@@ -191,7 +191,7 @@ class OpTable(Mapping[str, str]):
     def builder(self, class_name: str, device: str, traits: Mapping[str, Trait]) -> type[Any]:
         """Return the class for a builder name; a NotImplementedBuilder with the trait's reason if it is missing.
 
-        Raises InvalidOpTable if the class cannot be imported.
+        Raises InvalidVendor if the class cannot be imported.
         """
         if class_name not in self._builders:
             trait = traits.get(class_name)
@@ -201,7 +201,7 @@ class OpTable(Mapping[str, str]):
         try:
             builder: type[Any] = pkgutil.resolve_name(target)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidOpTable(
+            raise InvalidVendor(
                 f"the builder {class_name} of {device} cannot be imported: {target}: {type(error).__name__}: "
                 f"{error}",
                 do=f"reinstall the vendor package that provides {self.package}",

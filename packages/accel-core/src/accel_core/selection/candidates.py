@@ -25,7 +25,6 @@ from accel_core import env
 from accel_core.devices import CPU_KEY, DEVICES, Device, known_device, known_devices
 from accel_core.errors import (
     AccelError,
-    DuplicateVendor,
     InterfaceMismatch,
     InvalidEnvironment,
     InvalidVendor,
@@ -252,7 +251,7 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Candidate]) -> Disco
     for claimants in claims.values():
         if len(claimants) > 1:
             names = " and ".join(sorted(vendor.distribution for vendor in claimants))
-            error = DuplicateVendor(
+            error = InvalidVendor(
                 f"more than one package provides the accelerator {claimants[0].label!r}: {names}",
                 do=f"pip uninstall one of {names}",
             )
