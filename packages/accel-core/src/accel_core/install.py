@@ -10,7 +10,7 @@ import shlex
 
 from accel_core.devices import DEVICES
 
-#: Whether the packages of this project are on the package index; until then `pip install accel-cpu` would fail.
+#: True once the packages of this project are on the package index; until then `pip install accel-cpu` would fail.
 ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it

@@ -47,7 +47,7 @@ class PinnedMemoryInterface(ABC):
 
     #: Set by the bridge; active if DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
     host_pins: ClassVar[PinnedAllocator | None] = None
-    #: Whether torch's `pin_memory` locks pages on this device.
+    #: True if torch's `pin_memory` locks pages on this device.
     torch_pins_host_memory: bool = True
 
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -207,7 +207,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     # ----------------------------------------------------------------------------------------- device
     # Names, indices and number of devices, and synchronization with them.
 
-    #: Whether range_push takes an NVTX domain and category.
+    #: True if range_push takes an NVTX domain and category.
     supports_nvtx_domain: bool = False
 
     @abstractmethod

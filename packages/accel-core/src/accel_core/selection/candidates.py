@@ -132,7 +132,7 @@ def about_to(step: str) -> Iterator[None]:
 
 
 def is_worker() -> bool:
-    """Whether this is a child of multiprocessing that is no rank, such as a worker of a DataLoader.
+    """Return True in multiprocessing children that are not ranks, such as DataLoader workers.
 
     Workers are daemons. While a child imports the program's module at its start, the parent has run that module.
     """
@@ -190,7 +190,7 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
 
 
 def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
-    # An editable install beside a wheel of the same version lists its entry points twice.
+    # An editable install in addition to a wheel of the same version lists its entry points twice.
     seen = {(point.name, point.value, declaring_package(point)[0]): point for point in points}
     return [seen[name] for name in sorted(seen)]
 
@@ -303,7 +303,7 @@ def _unusable(vendors: list[Vendor], error: AccelError) -> Candidate:
 
 
 def _sees_hardware(vendor: Vendor) -> bool:
-    """Whether the probe of a record that cannot be used still says that its device is there. Does not raise."""
+    """Return whether the probe of a record that cannot be used still finds its device. Does not raise."""
     try:
         with about_to(f"look for the device of {vendor.label}, whose package cannot be used"):
             return vendor.evidence().hardware is True
@@ -497,7 +497,7 @@ class CandidateSet:
         ]
 
     def _needed(self, own: Candidate) -> bool:
-        """Whether DeepSpeed has this backend, its runtime is there, and no package that works serves the same."""
+        """Return whether DeepSpeed has this backend, its runtime is there, and no working package serves the same."""
         served = any(
             _identity(f) == _identity(own)
             or (f.key == own.key and f.variant in ("", own.variant) and f.state is not State.BROKEN)

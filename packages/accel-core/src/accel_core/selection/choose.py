@@ -143,7 +143,7 @@ def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Ve
 
 
 def _lost(candidate: Candidate, candidates: list[Candidate], request: Request) -> bool:
-    """Whether the device of this candidate is there and nothing can use it.
+    """Return whether the device of this candidate is there and nothing can use it.
 
     It is not lost if another package's runtime works and counts no device, which the user may have hidden.
     """

@@ -38,7 +38,7 @@ def _reportable(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def is_notable(candidate: Candidate) -> bool:
-    """Whether a candidate that was not chosen could have been: not that its runtime is absent like its device."""
+    """Return whether a candidate that was not chosen could have been: its runtime or its device is there."""
     return candidate.state is not State.ABSENT or candidate.runtime or candidate.hardware is True
 
 

@@ -163,7 +163,7 @@ def _unmet(lack: Unmet) -> Remark:
 
 
 def _too_old(wanted: SpecifierSet) -> bool:
-    """Whether only releases of torch are wanted that are older than those that this package was tried with."""
+    """Return whether all wanted releases of torch are older than those that this package was tried with."""
     oldest = min(Version(tried.version) for tried in TRIED_TORCH if tried.operator == ">=")
     return any(
         one.operator in ("==", "<", "<=") and Version(one.version.removesuffix(".*")) < oldest

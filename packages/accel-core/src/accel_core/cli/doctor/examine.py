@@ -12,7 +12,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Mapping
@@ -85,7 +84,7 @@ class DeepSpeedInfo:
 
 @dataclass(frozen=True)
 class Bridge:
-    """Whether deepspeed uses our accelerators in a program that imports torch first, and the reason.
+    """State of the hooks in a program that imports torch first: on if deepspeed uses our accelerators; the reason.
 
     repair: advice, if it is off although no variable disables it.
     """
@@ -96,7 +95,7 @@ class Bridge:
 
 
 def autoload_on() -> bool:
-    """Whether torch calls its backend entry points in this environment."""
+    """Return whether torch calls its backend entry points in this environment."""
     return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
 
 
@@ -165,7 +164,6 @@ def _unmet_by(name: str) -> list[Unmet]:
 
 #: Runs `main` in a child process.
 CHILD = ("-c", "from accel_core.cli.doctor.examine import main; main()")
-_TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
 @dataclass(frozen=True)
@@ -214,9 +212,6 @@ def examine_torch(plain: Reply, seconds: float) -> Torch:
     if not autoload_on():
         return Torch(installed, reason=reason, error=error)
     works, culprit = _culprit(seconds)
-    if works and not culprit:
-        said = _TORCH_SAYS.search(error)
-        culprit = said.group(1) if said else ""
     points = importlib.metadata.entry_points(group=TORCH_GROUP, name=culprit)
     package, version = next(map(declaring_package, points), ("", ""))
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
@@ -235,7 +230,7 @@ def _shadow() -> str:
 
 
 def _culprit(seconds: float) -> tuple[bool, str]:
-    """Whether torch can be imported without extensions, and the first extension whose call fails."""
+    """Return whether torch can be imported without extensions, and the first extension whose call fails."""
     with closing(Worker(*CHILD, **{AUTOLOAD: "0"})) as worker:
         if not worker.ask(seconds, "import_torch").answer.get("version"):
             return False, ""
@@ -335,7 +330,7 @@ class Outcome:
 
 
 def needs_a_run(bridge: Bridge, deepspeed: DeepSpeedInfo) -> bool:
-    """Whether the outcome of deepspeed is known only after importing it."""
+    """Return whether the outcome of deepspeed is known only after importing it."""
     return bool(deepspeed.version) and not (bridge.on and deepspeed.tried)
 
 
