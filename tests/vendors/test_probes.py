@@ -20,15 +20,13 @@ TORCH = ".".join(str(distribution_version("torch")).split(".")[:2])
 
 @dataclass(frozen=True)
 class Runtime:
-    """A vendor's runtime. nodes: files of devices; driver: one that is there without a device."""
+    """A vendor's runtime. nodes: files of devices."""
 
     key: str
     tested: tuple[str, ...]
     untested: tuple[str, ...]
     releases: str
     nodes: tuple[str, ...]
-    driver: str
-    files: str
     package: str
     module: str
 
@@ -43,16 +41,13 @@ class Runtime:
 
 
 RUNTIMES = (
-    Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.8,<2.15",
-            ("dev/davinci0", "dev/vdavinci100"), "dev/davinci_manager", "dev/davinci[0-9]* or dev/vdavinci[0-9]*",
+    Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.8,<2.15", ("dev/davinci0", "dev/vdavinci100"),
             "torch_npu", "torch_npu"),
     Runtime("mlu", ("1.25.0", "1.29.2", f"1.33.1+torch{TORCH}.0", "1.30.0rc1"), ("1.17.0", "2.0", "unknown"),
-            ">=1.22,<2", ("dev/cambricon_dev0",), "dev/cambricon_ctl", "dev/cambricon_dev[0-9]*",
-            "torch_mlu", "torch_mlu"),
-    Runtime("sdaa", ("3.2.0", "3.1.1a3", "3.3.0b0"), ("2.0.0", "4.0"), ">=3.0,<4",
-            ("dev/tcaicard0",), "dev/tcaicard_ctl", "dev/tcaicard[0-9]*", "torch_sdaa", "torch_sdaa"),
-    Runtime("hpu", ("1.19.0.561", "1.22.1.6"), ("1.18.0.524", "2.0.0"), ">=1.19,<2",
-            ("dev/accel/accel0", "dev/hl0"), "dev/accel/accel_controlD0", "dev/accel/accel[0-9]* or dev/hl[0-9]*",
+            ">=1.22,<2", ("dev/cambricon_dev0",), "torch_mlu", "torch_mlu"),
+    Runtime("sdaa", ("3.2.0", "3.1.1a3", "3.3.0b0"), ("2.0.0", "4.0"), ">=3.0,<4", ("dev/tcaicard0",),
+            "torch_sdaa", "torch_sdaa"),
+    Runtime("hpu", ("1.19.0.561", "1.22.1.6"), ("1.18.0.524", "2.0.0"), ">=1.19,<2", ("dev/accel/accel0", "dev/hl0"),
             "habana-torch-plugin", "habana_frameworks.torch"),
 )  # fmt: skip
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostfiles, and what --include, --exclude, --num_nodes and --num_accelerators select."""
 
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -144,19 +143,3 @@ def test_unknown_hosts_and_slots(text, option):
 def test_impossible_selection(options):
     with pytest.raises(InvalidSelection):
         select({"a": 4, "b": 4}, **options)  # type: ignore[arg-type]
-
-
-_SELECTED = st.sampled_from(["worker-0", "worker-1", "me@worker-2", "[::1]", *"@:,017 []"])
-
-
-@given(st.one_of(st.text(), st.lists(_SELECTED, max_size=10).map("".join)), st.booleans())
-def test_random_selection(text, include):
-    with suppress(InvalidSelection):
-        slots = select(POOL, include=text) if include else select(POOL, exclude=text)
-        assert slots
-        for host, chosen in slots.items():
-            assert chosen
-            assert set(chosen) <= set(range(POOL[host]))
-            assert list(chosen) == sorted(set(chosen))
-            if include and text:
-                assert re.search(rf"(^|@){re.escape(host)}($|[:@])", text)

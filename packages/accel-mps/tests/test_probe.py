@@ -62,12 +62,6 @@ def test_a_torch_that_is_missing_or_too_old_is_named(
     assert reported in evidence.reason
 
 
-def test_evidence_imports_nothing(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch.mps")
-    probe.evidence()
-    assert "torch.mps" not in sys.modules
-
-
 @pytest.mark.parametrize(("available", "counted"), [(True, 1), (False, 0)])
 def test_torch_s_own_answer_confirms(available: bool, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.mps, "is_available", lambda: available)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accel_rehearse import command, job
-from accel_rehearse.errors import InvalidRecord, InvalidRehearsal
+from accel_rehearse.errors import InvalidRehearsal
 from accel_rehearse.record import DryJob
 
 from . import records
@@ -61,15 +61,6 @@ def test_bad_options_are_named_before_anything_runs(program: str, words: list[st
 def test_a_launcher_is_not_rehearsed(program: str, launcher: list[str]) -> None:
     with pytest.raises(InvalidRehearsal, match="the script without its launcher, for which --ranks stands"):
         accel("npu:910b-64", "--", *launcher, "--nproc-per-node", "8", program)
-
-
-@pytest.mark.parametrize(("text", "error"), [(None, InvalidRehearsal), ("\x1b[2J", InvalidRecord)])
-def test_what_is_no_record_cannot_be_compared(tmp_path: Path, text: str | None, error: type) -> None:
-    file = tmp_path / "a.json"
-    if text is not None:
-        file.write_text(text, encoding="utf-8")
-    with pytest.raises(error):
-        accel("--compare", str(file), str(file))
 
 
 @pytest.mark.parametrize(

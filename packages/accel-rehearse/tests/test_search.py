@@ -146,21 +146,6 @@ def test_without_a_configuration_only_ranks_are_varied(tmp_path):
     assert "to change:\n  nothing: the job fits as it is" in table(result)
 
 
-@pytest.mark.parametrize("zero", [True, {"offload_param": "cpu"}])
-def test_values_of_another_type_in_the_configuration_are_replaced(program, zero: Any):
-    config = changed(program(8, zero_optimization=zero), Setting(8, 3, "optimizer and parameters"))
-    assert config is not None
-    offload = {"device": "cpu"}
-    assert config["zero_optimization"] == {"stage": 3, "offload_optimizer": offload, "offload_param": offload}
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"hidden_size": 8}', "[" * 100_000])
-def test_json_that_is_no_deepspeed_configuration_is_left_alone(tmp_path, text: str):
-    file = tmp_path / "model.json"
-    file.write_text(text, encoding="utf-8")
-    assert read(["train.py", f"--config={file}"], 2).config is None
-
-
 def test_a_configuration_behind_an_equals_sign_is_replaced(tmp_path):
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(CONFIG), encoding="utf-8")
@@ -168,16 +153,6 @@ def test_a_configuration_behind_an_equals_sign_is_replaced(tmp_path):
     search(read(["train.py", option, "--x"], 1), fits(seen))
     assert all(words[1].startswith("--deepspeed=") and words[1] != option for words in seen)
     assert {words[2] for words in seen} == {"--x"}
-
-
-def test_an_option_before_the_configuration_is_varied_too(tmp_path):
-    file = tmp_path / "ds=1.json"
-    file.write_text(json.dumps(CONFIG), encoding="utf-8")
-    seen = []
-    search(read(["train.py", "--ckpt", str(file), "--x"], 1), fits(seen), options={"--ckpt": ["off", "on"]})
-    assert {words[-1] for words in seen} == {"--x"}
-    assert {words[1:-2] for words in seen} == {(), ("--ckpt",)}
-    assert all(words[-2].endswith("/config.json") for words in seen)
 
 
 def test_less_offload_is_tried_where_the_host_is_too_small_for_more(program):

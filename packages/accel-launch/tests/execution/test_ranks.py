@@ -3,7 +3,6 @@
 """Binding, streams and log of a rank; the live view, and files of the launcher."""
 
 import ctypes
-import io
 import os
 import re
 import struct
@@ -12,12 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from accel_launch import guard
 from accel_launch.errors import LogUnwritable
-from accel_launch.live import LiveView
-from accel_launch.protocol import Message
 
 from .conftest import free_port
 
@@ -172,29 +168,6 @@ def test_unwritable_output_is_a_failure(run, tmp_path):
 
 
 # The live view: one line a rank on a terminal, nothing of it elsewhere
-
-
-@pytest.mark.parametrize(
-    ("width", "header", "binding"),
-    [
-        (60, "rank state CPU memory last line", ""),
-        (100, "rank host cores device state CPU memory last line", "localhost 0-47,96-143,150,152,154 - "),
-    ],
-)
-def test_status_lines(make, width, header, binding):
-    cpus = (*range(48), *range(96, 144), 150, 152, 154)
-    view = LiveView(make(["x"], cpus=cpus), Console(file=io.StringIO(), force_terminal=True, width=width))
-    last = "\x1b[2Jstep\x1b[31m 1200 [bold] " * 4
-    view.message(Message("start", 1, {"pid": 5}))
-    view.message(Message("status", 1, {"percent": 4797.6, "memory": 99 * 2**30, "last": last}))
-    view.message(Message("end", 0, {"code": -9}))
-    view.message(Message("start", 99, {}))
-    view.close()
-    console = Console(file=io.StringIO(), width=width)
-    console.print(view._table())
-    found = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
-    assert found[:2] == [header, f"0 {binding}ended (-9) 0 % 0.0 GiB"]
-    assert found[2].startswith(f"1 {binding}running 4798 % 99.0 GiB step 1200 [bold]")
 
 
 #: A rank with 100 MB of memory.

@@ -52,16 +52,6 @@ def test_an_error_of_gloo_s_is_gloo_s() -> None:
         dist.all_gather_into_tensor(torch.zeros(3, device="mps"), ones())
 
 
-def test_a_received_message_has_its_sender() -> None:
-    class Received:
-        def _source_rank(self) -> int:
-            return 1
-
-    work = host_collectives._HostWork(Received(), [])
-    host_collectives._pending.discard(work)
-    assert work._source_rank() == 1
-
-
 def test_distributed_data_parallel_averages_gradients() -> None:
     model = torch.nn.Linear(4, 1, bias=False).to("mps")
     parallel = torch.nn.parallel.DistributedDataParallel(model)

@@ -58,13 +58,6 @@ def test_a_runtime_without_graphs_runs_the_code_inside(
     assert done.tolist() == [2.0, 2.0]
 
 
-def test_nothing_needs_a_compute_capability(accelerator: NPU_Accelerator) -> None:
-    # torch_npu answers None unless TORCH_NPU_DEVICE_CAPABILITY is set; DeepSpeed asks these of every device.
-    assert torch.npu.get_device_capability() is None
-    assert accelerator.is_triton_supported() is False
-    assert accelerator.prefer_triton_grouped_mm() is False
-
-
 @pytest.fixture
 def page() -> torch.Tensor:
     """A page of host memory that torch has not locked."""
