@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from accel_sim import behaviours, vendors
+from accel_sim import behaviours
 
 
 def test_torch_itself_fails_to_import_when_cann_is_missing(python):
@@ -40,14 +40,6 @@ root = pathlib.Path(os.environ["ACCEL_SYSROOT"])
 print(torch.cuda.device_count(), (root / "dev").exists(), torch.ones(2, device="cuda").sum().item())
 """
     assert printed("cuda", source, behaviour=["cuda.no-device-file"]) == ["2 False 2.0"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "count"),
-    [("0,1,3", 3), ("3,1", 0), ("", 0), ("a", 0), ("0,9", 1), ("1,1", 0), ("0", 1), ("0, 1", 1)],
-)
-def test_ids_of_visible_ascend_devices_ascend(ids, count):
-    assert len(vendors.visible_devices(vendors.find("npu"), 4, {"ASCEND_RT_VISIBLE_DEVICES": ids})) == count
 
 
 def test_npu_has_no_capability_unless_it_is_set(printed):
@@ -161,21 +153,6 @@ def test_random_state_holds_seed_and_offset(printed, key):
     start = [0] * 28 + seed if key == "mps" else seed + [0] * 8
     middle = [*offset, 0] if key == "mps" else seed + offset[:1]
     assert found == [start, middle, True, True, False, "RNG state is wrong size", 0]
-
-
-@pytest.mark.parametrize(
-    "key", ["npu", *(pytest.param(key, marks=pytest.mark.slow) for key in ("hpu", "mps"))]
-)
-def test_unseeded_processes_draw_other_numbers(printed, key):
-    program = f"""
-import torch
-if {key!r} != "mps":
-    import {"habana_frameworks.torch" if key == "hpu" else "torch_npu"}
-print(torch.rand(2, device={key!r}).tolist(), torch.Generator({key!r}).initial_seed())
-"""
-    (first, default), (second, same) = (printed(key, program)[-1].rsplit(" ", 1) for _ in range(2))
-    assert first != second
-    assert default == same
 
 
 METAL = """
@@ -299,22 +276,6 @@ for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_
     assert printed("hpu", source, devices=4) == expected
 
 
-@pytest.mark.parametrize(("lazy", "expected"), [("1", "True True"), ("0", "False False")])
-def test_hpu_graphs_exist_in_lazy_mode_only(printed, lazy, expected):
-    source = "import habana_frameworks.torch.hpu as h; print(hasattr(h, 'HPUGraph'), hasattr(h, 'graph'))"
-    assert printed("hpu", source, env={"PT_HPU_LAZY_MODE": lazy}) == [expected]
-
-
-def test_xpu_capability_is_a_dictionary_and_its_peak_resets_are_missing(printed):
-    source = """
-import torch
-about = torch.xpu.get_device_capability()
-named = about["name"] == torch.xpu.get_device_name()
-print(type(about).__name__, named, hasattr(torch.xpu, "reset_max_memory_allocated"))
-"""
-    assert printed("xpu", source) == ["dict True False"]
-
-
 # Forked processes
 
 REFUSED = (
@@ -373,11 +334,6 @@ def test_what_needs_no_device_works_in_a_forked_process(outcomes):
         "torch.npu.device_count()",
     )
     assert outcomes("npu", first, *uses) == ["nothing"] * len(uses)
-
-
-def test_process_that_has_not_used_the_device_may_fork(outcomes):
-    first = "import torch_npu; torch.npu.is_available(); torch.npu.device_count()"
-    assert outcomes("npu", first, "torch.ones(1, device='npu') + 1") == ["nothing"]
 
 
 def test_cuda_is_available_opens_the_driver(outcomes):

@@ -35,13 +35,6 @@ class Pipe(io.StringIO):
         return words in self.getvalue()
 
 
-class Screen(Pipe):
-    """A terminal, as far as a writer can see."""
-
-    def isatty(self):
-        return True
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache of this test's own."""
@@ -128,26 +121,6 @@ def test_build_in_a_pipe_writes_start_signs_of_life_units_and_end(cache, compile
     pipe.truncate(0)
     build.library()
     assert pipe.getvalue() == ""
-
-
-def test_terminal_has_one_line_that_is_written_over(monkeypatch):
-    monkeypatch.setattr(build, "PATIENCE", 0.01)
-    monkeypatch.setattr(build, "REFRESH", 0.01)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    screen = Screen()
-    with build.BuildProgress("accel sim", screen) as progress:
-        progress.begin(1, "compiling")
-        progress.part("device")
-        assert screen.seen("building device, 0 of 1 done")
-        progress.done("device")
-    assert screen.getvalue().count("\n") == 3  # start, unit, end: the rest is written over
-    assert screen.getvalue().split("\n")[-2].startswith("\r\x1b[Kaccel sim: ready after ")
-
-
-def test_only_the_first_rank_of_a_machine_reports(cache, compiler, monkeypatch, capfd):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    build.library()
-    assert capfd.readouterr().err == ""
 
 
 def test_build_goes_on_when_nobody_reads_its_progress(cache, compiler, monkeypatch):

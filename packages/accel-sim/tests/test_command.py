@@ -13,7 +13,6 @@ import sys
 import pytest
 
 import accel_sim
-from accel_core.cli.main import main
 from accel_sim import settings
 from accel_sim.errors import InvalidSetting
 
@@ -89,14 +88,6 @@ def test_what_is_no_program_is_one_line_and_127(words):
 )
 def test_words_of_the_program_are_its_own(options):
     assert ended("npu", *options, "echo", "a", "--", "--devices", "x", "--") == (0, "a -- --devices x --", "")
-
-
-@pytest.mark.parametrize("wrong", [("--memory", "8gb"), ("--memory", "8foo"), ("--devices", "-3")])
-def test_wrong_option_is_an_error_before_the_program_starts(wrong):
-    status, out, errors = ended("npu", *wrong, "--", "echo", "started")
-    assert (status, out) == (1, "")
-    assert "ACC-705" in errors
-    assert wrong[1] in errors
 
 
 # Settings
@@ -193,10 +184,3 @@ def test_description_that_can_not_be_used_is_named(tmp_path, text, reason):
     with pytest.raises(InvalidSetting, match=reason) as caught:
         accel_sim.environment(str(file))
     assert str(file) in str(caught.value)
-
-
-def test_command_names_a_device_that_it_does_not_know(capsys):
-    assert main(["sim", "card", "--", "true"]) == 1
-    error = capsys.readouterr().err
-    assert "[ACC-701]" in error
-    assert "'card'" in error

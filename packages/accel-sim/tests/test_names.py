@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from accel_sim import surface, vendors
-from accel_sim.surface import Name
 
 OWN_MODULE = [vendor.key for vendor in vendors.VENDORS if vendor.packages]
 KEYS = [vendor.key for vendor in vendors.VENDORS]
@@ -50,27 +49,6 @@ def test_simulated_functions_take_the_real_parameters(facts, key):
     taken = facts(key)["signatures"]
     assert {name: found for name, (found, real) in taken.items() if found != real} == {}
     assert "synchronize" in taken
-
-
-def test_signature_is_read_as_the_surface_writes_it():
-    entry = Name("class", "(cls, device=None, *, priority: int = 0, **kwargs) -> Any")
-    assert str(surface.read_signature(entry)) == "(device=None, *, priority=0, **kwargs)"
-    assert surface.read_signature(Name("function", "(device=...)")) is None
-    assert surface.read_signature(Name("function", "(dtype=torch.float32)")) is None
-    assert surface.read_signature(Name("attr", "<module torch_npu.npu.amp>")) is None
-
-
-def test_unconfirmed_names_of_sdaa_are_flagged():
-    names = surface.load("sdaa").names
-    assert sum(entry.unconfirmed for entry in names.values()) == 12
-
-
-@pytest.mark.parametrize("name", surface.available())
-def test_surface_states_its_source_and_version(name):
-    found = surface.load(name)
-    assert found.names
-    assert found.source
-    assert found.version
 
 
 # Wrong devices
@@ -205,10 +183,6 @@ for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Even
     except TypeError:
         print("refused")
 """, ["Ascend910B2 (simulated) True", "refused", "refused"]),
-    "a parameter of the real function is taken": ("cuda", """
-import torch
-print(torch.cuda.Event(external=False).timed)
-""", ["False"]),
     "events and streams have the attributes of the real ones": ("npu", """
 import ctypes, torch, torch_npu
 stream = torch.npu.Stream()
@@ -259,32 +233,11 @@ with torch.no_grad():
     double = htorch.hpu.wrap_in_hpu_graph_func(lambda t: 2 * t)
     print([torch.equal(double(each), 2 * each) for each in x])
 """, ["[True, True, True]"] * 2),
-    "a graph of torch.accelerator is there where torch has one": ("xpu", """
-import torch
-x = torch.ones(2, device="xpu")
-graph = torch.accelerator.Graph()
-with torch.Stream("xpu"), graph:
-    y = x + 1
-graph.replay()
-print(y.tolist())
-""", ["[2.0, 2.0]"]),
-    "streams of mlu have four priorities": ("mlu", """
-import torch, torch_mlu
-print(torch.mlu.Stream.priority_range(), torch.mlu.Stream(priority=-2).priority, torch.mlu.Stream(priority=-9).priority)
-try:
-    torch.mlu.Stream(priority=1)
-except RuntimeError as error:
-    print(error)
-""", ["(0, -3) -2 -3", "Expected mlu stream priority to be less than or equal to 0, got 1"]),
-    "another vendor's ops are not there": ("mlu", """
-import torch, torch_mlu
-print(hasattr(torch.ops.npu, "npu_rms_norm"))
-""", ["False"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "program", "lines"), PRINTED.values(), ids=PRINTED)
-@pytest.mark.sample("options of npu*", "a parameter of*", "events*")
+@pytest.mark.sample("options of npu*", "a parameter that*", "events*")
 def test_programs_find_what_the_real_packages_have(printed, key, program, lines):
     assert printed(key, program) == lines
 
@@ -374,13 +327,3 @@ dist.destroy_process_group()
 """
     done = python("npu", source)
     assert "Cannot call a collective during NPU graph capture." in done.stdout, done.stderr
-
-
-def test_torch_npu_offers_fused_ops_under_its_own_name_with_the_real_schema(printed):
-    source = """
-import torch, torch_npu
-print(torch_npu.npu_rms_norm is torch.ops.npu.npu_rms_norm, hasattr(torch.ops.npu, "npu_grouped_matmul"))
-print(torch.ops.npu.npu_apply_adam_w.default._schema, torch.ops.npu.npu_apply_adam_w.out._schema, sep="; ")
-"""
-    schemas = surface.load("npu").names["torch.ops.npu.npu_apply_adam_w"].signature
-    assert printed("npu", source) == ["True False", schemas]

@@ -61,21 +61,6 @@ def test_all_reduce() -> None:
         same(tensor, [expected] * 3)
 
 
-def test_all_gather_into_tensor() -> None:
-    _rank, size, device = here()
-    expected = [float(i) for i in range(size) for _ in range(3)]
-    whole = torch.zeros(size * 3, device=device)
-    dist.all_gather_into_tensor(whole, mine(3))
-    same(whole, expected)
-    dist.all_gather_into_tensor(whole, mine(3, 1))  # only the number of elements counts: gloo is stricter
-    same(whole, expected)
-    part = torch.zeros(size * 3 + 5, device=device)[2 : 2 + size * 3]
-    work = dist.all_gather_into_tensor(part, mine(3), async_op=True)
-    assert work is not None
-    work.wait()
-    same(part, expected)
-
-
 def test_all_gather() -> None:
     rank, size, device = here()
     outputs = [torch.zeros(2, device=device) for _ in range(size)]
@@ -84,17 +69,6 @@ def test_all_gather() -> None:
     outputs = [torch.zeros(i + 1, device=device) for i in range(size)]
     dist.all_gather(outputs, mine(rank + 1))
     same(torch.cat(outputs), [float(i) for i in range(size) for _ in range(i + 1)])
-
-
-def test_reduce_scatter() -> None:
-    rank, size, device = here()
-    for dtype in (torch.float32, torch.bfloat16, torch.int32):
-        output = torch.zeros(3, device=device, dtype=dtype)
-        dist.reduce_scatter_tensor(output, torch.arange(3 * size, device=device).to(dtype))
-        same(output, (torch.arange(3) + 3 * rank) * size)
-    output = torch.zeros(2, device=device)
-    dist.reduce_scatter(output, [mine(2, value=i + rank) for i in range(size)])
-    same(output, [size * (rank + (size - 1) / 2)] * 2)
 
 
 def test_what_real_backends_refuse() -> None:
@@ -294,17 +268,6 @@ def test_a_collective_that_is_refused_holds_no_memory() -> None:
     assert (refused, torch.accelerator.memory_allocated()) == (True, before)
 
 
-def test_broadcast() -> None:
-    rank, _size, device = here()
-    scalar = torch.tensor(float(rank), device=device)
-    dist.broadcast(scalar, 0)
-    same(scalar, 0.0)
-    flags = torch.tensor([True, rank == 0], device=device)
-    dist.broadcast(flags, 0)
-    same(flags, [True, True])
-    dist.barrier()
-
-
 def test_all_to_all() -> None:
     rank, size, device = here()
     output = torch.zeros(size * 2, device=device)
@@ -317,20 +280,6 @@ def test_all_to_all() -> None:
     outputs = [torch.zeros(2, device=device) for _ in range(size)]
     dist.all_to_all(outputs, [mine(2, value=10 * rank + i) for i in range(size)])
     same(torch.cat(outputs), [10.0 * i + rank for i in range(size) for _ in range(2)])
-
-
-def test_to_and_from_one() -> None:
-    rank, size, device = here()
-    total = mine(2, value=rank + 1)
-    dist.reduce(total, 0)
-    same(total, [size * (size + 1) / 2 if rank == 0 else rank + 1] * 2)
-    gathered = [torch.zeros(2, device=device) for _ in range(size)] if rank == 0 else None
-    dist.gather(mine(2), gathered, 0)
-    if gathered is not None:
-        same(torch.cat(gathered), [float(i) for i in range(size) for _ in range(2)])
-    output = torch.zeros(2, device=device)
-    dist.scatter(output, [mine(2, value=i) for i in range(size)] if rank == 0 else None, 0)
-    same(output, [float(rank)] * 2)
 
 
 def test_coalesced() -> None:
@@ -351,25 +300,6 @@ def test_coalesced() -> None:
     same(outputs[1], [float(i) for i in range(size) for _ in range(2)])
 
 
-def test_objects() -> None:
-    rank, size, _device = here()
-    found: list[Any] = [None] * size
-    dist.all_gather_object(found, {"rank": rank})
-    assert found[1] == {"rank": 1}
-    texts = [f"from {rank}"]
-    dist.broadcast_object_list(texts, 0)
-    assert texts == ["from 0"]
-
-
-def test_functional() -> None:
-    from torch.distributed import _functional_collectives
-
-    rank, size, _device = here()
-    assert dist.group.WORLD is not None
-    result = _functional_collectives.all_reduce(mine(2, value=rank + 1), "sum", dist.group.WORLD)
-    same(result + 0, [size * (size + 1) / 2] * 2)
-
-
 def test_data_parallel() -> None:
     _rank, size, device = here()
     torch.manual_seed(0)
@@ -380,16 +310,6 @@ def test_data_parallel() -> None:
     dist.all_gather(gathered, gradient)
     same(gathered[0], gathered[1].cpu())
     same(gathered[0], torch.full((4, 4), float(size - 1)))
-
-
-def test_data_parallel_through_a_hook() -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-    rank, size, device = here()
-    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
-    module.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    module(mine(2, 4, value=rank + 1)).sum().backward()
-    same(module.module.weight.grad, torch.full((4, 4), float(size + 1)))
 
 
 def test_fully_sharded() -> None:
@@ -417,33 +337,6 @@ def test_fully_sharded() -> None:
         assert abs(losses[0].item() - losses[1].item()) < 1e-6, "the losses differ from the CPU's"
 
 
-def test_asynchronous() -> None:
-    _rank, size, _device = here()
-    tensors = [mine(1000, value=i) for i in range(8)]
-    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-    for work in works:
-        assert work is not None
-        work.wait()
-    for i, tensor in enumerate(tensors):
-        same(tensor, [i * size] * 1000)
-    dropped = mine(10, value=1)
-    dist.all_reduce(dropped, async_op=True)
-    torch.accelerator.synchronize()
-    same(dropped, [size] * 10)
-
-
-def test_send_and_receive() -> None:
-    rank, _size, _device = here()
-    tensor = mine(3)
-    if rank == 0:
-        dist.send(tensor, 1)
-    elif rank == 1:
-        assert dist.recv(tensor) == 0, "the sender is not named"
-        same(tensor, [0.0] * 3)
-    torch.accelerator.synchronize()
-    dist.barrier()
-
-
 def test_transfers_complete_by_themselves() -> None:
     rank, size, device = here()
     output = torch.zeros(3, device=device)
@@ -455,20 +348,6 @@ def test_transfers_complete_by_themselves() -> None:
         assert work.wait()
         assert work.wait(), "a work cannot be waited for again"
     same(output, [float((rank - 1) % size)] * 3)
-
-
-def test_batch_of_transfers() -> None:
-    rank, size, device = here()
-    outputs = [torch.zeros(3, device=device) for _ in range(2)]
-    batch = []
-    for tag, output in enumerate(outputs):
-        batch.append(dist.P2POp(dist.isend, mine(3) + tag, (rank + 1) % size))
-        batch.append(dist.P2POp(dist.irecv, output, (rank - 1) % size))
-    for work in dist.batch_isend_irecv(batch):
-        work.wait()
-    torch.accelerator.synchronize()
-    for tag, output in enumerate(outputs):
-        same(output, [float((rank - 1) % size + tag)] * 3)
 
 
 def test_future_does_not_wait() -> None:

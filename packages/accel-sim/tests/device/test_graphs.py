@@ -28,35 +28,6 @@ def captured(device: Device, work: Callable[[], Any], **options: Any) -> tuple[A
     return graph, result
 
 
-def test_a_replay_works_on_new_data(device: Device) -> None:
-    source = torch.ones(4, device=device.type)
-    graph, result = captured(device, lambda: (source * 2 + 1).reshape(2, 2).t().contiguous())
-    for value in (3.0, 5.0):
-        source.fill_(value)
-        graph.replay()
-        same(result, [[2 * value + 1] * 2] * 2)
-
-
-def test_nothing_happens_before_the_replay(device: Device) -> None:
-    weight = torch.ones(3, device=device.type)
-    graph, result = captured(device, lambda: weight.add_(1) * 2)
-    same(weight, [1.0] * 3)
-    assert result.isnan().all().item(), f"an output is readable before the replay: {result.tolist()}"
-    graph.replay()
-    graph.replay()
-    same(weight, [3.0] * 3)
-    same(result, [6.0] * 3)
-
-
-def test_a_capture_is_noticed(device: Device) -> None:
-    graph, inside = captured(
-        device, lambda: (device.module.is_current_stream_capturing(), torch.ones(1, device=device.type))
-    )
-    assert inside[0] is True
-    assert device.module.is_current_stream_capturing() is False
-    assert graph.pool() != device.module.graph_pool_handle(), "two pools have the same handle"
-
-
 def test_graphs_share_a_pool(device: Device) -> None:
     pool = device.module.graph_pool_handle()
     x = torch.ones(2, device=device.type)

@@ -15,17 +15,6 @@ from .conftest import Device, raises, same
 accelerator = torch.accelerator
 
 
-def test_memory_is_counted(device: Device) -> None:
-    before = accelerator.memory_allocated()
-    tensor = torch.empty(1 << 20, device=device.type)
-    assert accelerator.memory_allocated() == before + (4 << 20)
-    del tensor
-    assert accelerator.memory_allocated() == before
-    assert accelerator.max_memory_allocated() >= before + (4 << 20)
-    accelerator.reset_peak_memory_stats()
-    assert accelerator.max_memory_allocated() == before
-
-
 def test_devices_do_not_mix(device: Device) -> None:
     here = torch.ones(2, device=device.type)
     raises(lambda: here + torch.ones(2), RuntimeError, "on the same device")
@@ -49,15 +38,6 @@ def test_a_typed_tensor_class_constructs_as_that_of_the_host_does(device: Device
     raises(lambda: made(torch.ones(2)), TypeError, f"device={device.type}")
 
 
-def test_second_device(device: Device) -> None:
-    if device.count < 2:
-        pytest.skip("there is one device")
-    there = torch.ones(2, device=f"{device.type}:1")
-    assert (there + there).device.index == 1
-    same(there.to(device.first), there)
-    raises(lambda: there + there.to(device.first), RuntimeError, "on the same device")
-
-
 def test_generators_give_the_cpu_numbers(device: Device) -> None:
     here, host = torch.Generator(device.type).manual_seed(1), torch.Generator().manual_seed(1)
     same(torch.rand(3, device=device.type, generator=here), torch.rand(3, generator=host))
@@ -65,19 +45,6 @@ def test_generators_give_the_cpu_numbers(device: Device) -> None:
     first = torch.rand(2, device=device.type, generator=here)
     here.set_state(state)
     same(torch.rand(2, device=device.type, generator=here), first)
-
-
-def test_torch_manual_seed(device: Device) -> None:
-    torch.manual_seed(5)
-    first = torch.randn(3, device=device.type)
-    torch.manual_seed(5)
-    same(torch.randn(3, device=device.type), first)
-
-
-def test_fork_rng(device: Device) -> None:
-    with torch.random.fork_rng(devices=[0], device_type=device.type):
-        first = torch.rand(2, device=device.type)
-    same(torch.rand(2, device=device.type), first)
 
 
 def test_data_loader_pins(device: Device) -> None:
@@ -127,14 +94,6 @@ def test_modules_keep_their_parameters(device: Device) -> None:
     weight = module.weight
     module.to(device.type)
     assert module.weight is weight, "module.to() made a new Parameter"
-
-
-def test_indexing(device: Device) -> None:
-    tensor = torch.arange(6.0, device=device.type)
-    same(tensor[torch.tensor([1, 3])], [1.0, 3.0])
-    tensor[torch.tensor([0], device=device.type)] = 9
-    tensor[tensor > 4] = 0
-    same(tensor, [0.0, 1, 2, 3, 4, 0])
 
 
 def test_save_and_load(device: Device) -> None:

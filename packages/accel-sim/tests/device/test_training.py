@@ -31,11 +31,6 @@ def test_convolutions(device: Device) -> None:
     _alike(device, nn.ConvTranspose1d(2, 3, 3), torch.randn(1, 2, 5))
 
 
-def test_embeddings_and_norms(device: Device) -> None:
-    _alike(device, nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.GELU()), torch.tensor([1, 2]))
-    _alike(device, nn.GroupNorm(2, 4), torch.randn(2, 4, 3))
-
-
 def test_attention(device: Device) -> None:
     attend: Any = nn.functional.scaled_dot_product_attention
     host = [torch.randn(1, 2, 8, 4, requires_grad=True) for _ in range(3)]
@@ -81,21 +76,6 @@ def test_adamw(device: Device, options: dict[str, bool]) -> None:
     torch.testing.assert_close(here.weight.cpu(), host.weight, rtol=1e-6, atol=0)
 
 
-def test_function_transforms(device: Device) -> None:
-    same(torch.func.vmap(lambda x: x * 2)(torch.ones(3, device=device.type)), [2.0] * 3)
-    same(torch.func.grad(lambda x: (x**2).sum())(torch.ones(2, device=device.type)), [2.0] * 2)
-
-
-def test_forward_mode(device: Device) -> None:
-    from torch.autograd import forward_ad
-
-    with forward_ad.dual_level():
-        make: Any = forward_ad.make_dual
-        unpack: Any = forward_ad.unpack_dual
-        dual = make(torch.ones(2, device=device.type), torch.ones(2, device=device.type))
-        same(unpack(dual * dual).tangent, [2.0] * 2)
-
-
 def test_activation_checkpoints(device: Device) -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -123,16 +103,3 @@ def test_linear_algebra(device: Device) -> None:
         same(call(here), call(host))
     same(here.sort().indices, host.sort().indices)
     same(torch.einsum("ij,jk->ik", here, here), torch.einsum("ij,jk->ik", host, host))
-
-
-def test_operators_on_lists(device: Device) -> None:
-    tensors = [torch.ones(2, device=device.type) for _ in range(3)]
-    torch._foreach_mul_(tensors, 2)
-    same(tensors[2], [2.0, 2.0])
-    assert torch._foreach_norm(tensors)[0].device == device.first
-
-
-def test_packed_sequences(device: Device) -> None:
-    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device.type), torch.tensor([3, 2]))
-    assert packed.data.device == device.first
-    assert packed.batch_sizes.device.type == "cpu", "the sizes of a packed sequence belong to the host"
