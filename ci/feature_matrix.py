@@ -80,10 +80,12 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     for name, source in sorted(available()[0].items()):
         parser = argparse.ArgumentParser(prog=f"accel {name}")
         source.attach(parser)
+        parser._actions[0].help = argparse.SUPPRESS  # --help itself
         yield name, source.package, parser
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for inner, nested in action.choices.items():
+                    nested._actions[0].help = argparse.SUPPRESS
                     yield f"{name} {inner}", source.package, nested
 
 
