@@ -26,7 +26,7 @@ SOURCES = {
     "accel-ops/src/accel_ops/inference.py": ("", "Inference or attention"),
     "accel-ops/src/accel_ops/quantizers/quantizer.py": ("", "Quantizer or quantizer"),
     "accel-ops/src/accel_ops/quantizers/fp_quantizer.py": ("", "FPQuantizer or fp_quantizer"),
-    "accel-ops/src/accel_ops/optimizers/fused.py": ("npu", "Fused or lamb or flag"),
+    "accel-ops/src/accel_ops/optimizers/fused.py": ("npu", "Fused"),
     "accel-npu/src/accel_npu/op_builder/quantizer.py": ("npu", "Quantizer or quantizer"),
     "accel-npu/src/accel_npu/op_builder/inference.py": ("npu", "Inference or attention"),
     "accel-npu/src/accel_npu/op_builder/fused.py": ("npu", "Fused"),
