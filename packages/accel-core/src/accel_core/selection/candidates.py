@@ -414,16 +414,14 @@ def _named(candidate: Candidate) -> str:
 
 
 def _failed(candidate: Candidate, error: BaseException, part: str) -> Candidate:
-    reason = f"{part} fails with {type(error).__name__}"
-    if first := in_short(error):
-        reason += f": {first}"
-    return replace(
-        candidate,
-        state=State.BROKEN,
-        reason=reason,
-        error="".join(traceback.format_exception(error)),
-        advice="",
-    )
+    found = ": ".join(filter(None, [type(error).__name__, in_short(error)]))
+    return broken_by(candidate, error, f"{part} fails with {found}")
+
+
+def broken_by(candidate: Candidate, error: BaseException, reason: str, advice: str = "") -> Candidate:
+    """Return the candidate, broken by this exception."""
+    text = "".join(traceback.format_exception(error))
+    return replace(candidate, state=State.BROKEN, reason=reason, error=text, advice=advice)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import inspect
 import logging
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +26,7 @@ from accel_core.selection.candidates import (
     DeepSpeed,
     State,
     about_to,
+    broken_by,
     is_worker,
     privateuse1_holder,
 )
@@ -163,13 +163,7 @@ def _advice(vendor: Vendor) -> str:
 
 def _unbuildable(candidate: Candidate, error: BaseException, advice: str) -> Candidate:
     cause = in_short(error) if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
-    return replace(
-        candidate,
-        state=State.BROKEN,
-        reason=f"its accelerator cannot be constructed: {cause}",
-        error="".join(traceback.format_exception(error)),
-        advice=advice,
-    )
+    return broken_by(candidate, error, f"its accelerator cannot be constructed: {cause}", advice)
 
 
 class CurrentAccelerator:
