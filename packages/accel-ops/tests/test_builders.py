@@ -5,6 +5,7 @@
 import inspect
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -166,6 +167,8 @@ def not_started(found: str) -> KernelNotStarted:
 )
 def test_self_check_returns_the_first_reason(checks: Any, reason: str) -> None:
     assert self_checks.unsupported_reason("op", HOST, *checks) == reason
+    with pytest.raises(Unusable, match=reason) if reason else nullcontext():
+        self_checks.require("op", HOST, *checks)
 
 
 def test_lost_device_error_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None:

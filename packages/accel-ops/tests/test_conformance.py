@@ -131,6 +131,15 @@ def test_halves_are_rounded_to_even() -> None:
 # --- inference
 
 
+def test_norms_may_write_into_their_inputs() -> None:
+    x, residual, gamma = drawn(3, 8), drawn(3, 8).flip(0), drawn(8)
+    total, core = x + residual, CoreFunctions()
+    core.rms_pre_norm(x, residual, x, residual, gamma, 1e-5)
+    assert torch.equal(residual, total)
+    core.rms_norm(total, total, gamma, 1e-5)
+    assert torch.equal(x, total)
+
+
 @pytest.mark.parametrize(("rotary", "heads"), [(16, 4), (3, 4), (0, 4), (8, 3), (8, 0), (-2, 4)])
 def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary: int, heads: int) -> None:
     x = torch.randn(1, 2, 32)

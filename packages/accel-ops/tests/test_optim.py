@@ -108,19 +108,6 @@ def test_a_state_that_was_replaced_is_used() -> None:
     assert torch.all(new["exp_avg"] > old["exp_avg"])
 
 
-def test_a_gradient_of_another_class_is_taken() -> None:
-    class Marked(torch.Tensor):
-        pass
-
-    param, twin = parameter(), parameter()
-    ours, torchs = optim.AdamW([param]), torch.optim.AdamW([twin])
-    for _ in range(2):
-        param.grad = torch.ones(4).as_subclass(Marked)
-        ours.step()
-        torchs.step()
-    assert torch.allclose(param, twin)
-
-
 def test_a_sparse_gradient_in_a_later_step_is_refused_and_nothing_is_written() -> None:
     params = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
     optimizer = optim.AdamW(params)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented
-from accel_ops.errors import InvalidOption, OverlappedStepFailed, UnknownOptimizer
+from accel_ops.errors import InvalidOption, OverlappedStepFailed
 from accel_ops.optimizers import cpu_steps, zenflow
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
@@ -210,11 +210,6 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
 def test_more_groups_than_the_control_block_holds_are_refused(control: torch.Tensor) -> None:
     with pytest.raises(InvalidOption, match="1025 parameter groups"):
         zenflow.ctrl_init(control.data_ptr(), zenflow.MAX_GROUPS + 1)
-
-
-def test_an_optimizer_that_was_not_created_is_refused() -> None:
-    with pytest.raises(UnknownOptimizer):
-        CPUAdamBuilder().load().zenflow_adam_create(123456, [0])
 
 
 def test_a_platform_without_shared_semaphores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
