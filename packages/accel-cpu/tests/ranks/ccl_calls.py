@@ -77,34 +77,6 @@ def movements(rank: int, ranks: int) -> None:
     dist.barrier()
 
 
-def with_gaps(rank: int, ranks: int) -> list[list[float]]:
-    """What a rank gets of functions with a root, of which gloo does some, and of tensors that have gaps."""
-
-    def gapped() -> torch.Tensor:
-        tensor = torch.zeros(6)[::2]
-        return tensor.copy_(torch.arange(3.0) + 10 * rank)
-
-    reduced, scattered = gapped(), gapped()
-    dist.reduce(reduced, 0, op=dist.ReduceOp.MAX)
-    dist.scatter(scattered, [gapped() for _ in range(ranks)] if rank == ranks - 1 else None, ranks - 1)
-    gathered = [gapped() for _ in range(ranks)] if rank == 0 else None
-    dist.gather(gapped(), gathered, 0)
-    return [tensor.tolist() for tensor in (reduced, scattered, *(gathered or []))]
-
-
-def groups(rank: int, ranks: int) -> list[float]:
-    """Groups of some ranks, and one that is made again after its end."""
-    halves = [dist.new_group([0, 1]), dist.new_group([1, 2])]
-    found = []
-    for group, members in zip(halves, ([0, 1], [1, 2]), strict=True):
-        tensor = torch.tensor([rank + 1.0])
-        if rank in members:
-            dist.all_reduce(tensor, group=group)
-        found.append(tensor.item())
-    dist.barrier()
-    return found
-
-
 def deepspeeds(rank: int, ranks: int) -> list[Any]:
     """DeepSpeed's own class for this backend, with our functions."""
     import deepspeed.comm as comm

@@ -157,16 +157,6 @@ def _segments() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:accel_shm_segment")
 
 
-def left(rank: int, ranks: int) -> list[str]:
-    """Rank 1 destroys a group in which rank 0 still calls something, twice."""
-    group = dist.new_group()
-    if rank == 1:
-        dist.destroy_process_group(group)
-        time.sleep(1)
-        return []
-    return [_said(lambda: dist.all_reduce(torch.ones(1), group=group)) for _ in range(2)]
-
-
 def left_early(rank: int, ranks: int, count: int) -> float:
     """Ranks leave a group as soon as their own last call is done."""
     tensor = torch.ones(1)

@@ -11,17 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-#: Types that a program may reduce or move.
-TYPES = (
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-    torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-)  # fmt: skip
-OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
-
 
 def all_of_them(rank: int, ranks: int, problem: str = "") -> dict[str, Any]:
     """Return {call: its result, or the name of its error}. problem: why this rank cannot share memory."""
-    found = {name: _outcome(call, rank, ranks) for name, call in _calls().items()}
+    calls = {name.strip("_"): call for name, call in globals().items() if name.startswith("_call_")}
+    found = {name: _outcome(call, rank, ranks) for name, call in calls.items()}
     if problem:
         group: Any = dist.group.WORLD
         assert group.reason.endswith(problem), group.reason
@@ -82,27 +76,6 @@ def _mine(rank: int, count: int = 4, dtype: torch.dtype = torch.float32) -> torc
     return torch.full((count,), 2 * rank + 1).to(dtype)
 
 
-def _calls() -> dict[str, Callable[[int, int], Any]]:
-    calls = {name.strip("_"): call for name, call in globals().items() if name.startswith("_call_")}
-    for dtype in TYPES:
-        for name in OPERATIONS:
-            calls[f"all_reduce {name} {dtype}"] = _reducing(dtype, name)
-        for move in MOVES:
-            calls[f"{move.__name__} {dtype}"] = lambda rank, ranks, move=move, dtype=dtype: move(
-                _mine(rank, 4, dtype), ranks
-            )
-    return calls
-
-
-def _reducing(dtype: torch.dtype, name: str) -> Callable[[int, int], Any]:
-    def call(rank: int, ranks: int) -> Any:
-        tensor = _mine(rank, 4, dtype)
-        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
-        return tensor
-
-    return call
-
-
 def _broadcast(tensor: torch.Tensor, ranks: int) -> Any:
     dist.broadcast(tensor, ranks - 1)
     return tensor
@@ -152,29 +125,6 @@ def _call_objects(rank: int, ranks: int) -> Any:
     return [said, received, gathered, given]
 
 
-def _call_point_to_point_with_tags(rank: int, ranks: int) -> Any:
-    other, first, second = 1 - rank, torch.zeros(3), torch.zeros(3)
-    works = [dist.isend(_mine(rank, 3) * tag, other, tag=tag) for tag in (5, 7)]
-    # In the other order: the tag decides.
-    works += [dist.irecv(tensor, other, tag=tag) for tensor, tag in ((second, 7), (first, 5))]
-    for work in works:
-        assert work is not None
-        work.wait()
-    if rank == 0:
-        dist.send(first, 1)
-        return [first, second]
-    received = torch.zeros(3)
-    return [first, second, dist.recv(received), received]  # from anyone
-
-
-def _call_batched_point_to_point(rank: int, ranks: int) -> Any:
-    received = torch.zeros(4)
-    operations = [dist.P2POp(dist.isend, _mine(rank), 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
-    return received
-
-
 def _call_barriers(rank: int, ranks: int) -> Any:
     dist.barrier()
     dist.monitored_barrier()
@@ -188,31 +138,6 @@ def _call_late_rank_of_a_monitored_barrier(rank: int, ranks: int) -> Any:
     group = dist.new_group()  # which cannot be used any more
     if rank == 0:
         dist.monitored_barrier(group, timedelta(milliseconds=50))  # raises: nobody else comes
-
-
-def _call_roots(rank: int, ranks: int) -> Any:
-    reduced, part = _mine(rank), torch.zeros(4)
-    dist.reduce(reduced, 1)
-    gathered = [torch.zeros(4) for _ in range(ranks)] if rank == 1 else None
-    dist.gather(_mine(rank), gathered, 1)
-    dist.scatter(part, [_mine(i) for i in range(ranks)] if rank == 0 else None, 0)
-    return [reduced if rank == 1 else None, gathered, part]
-
-
-def _call_scatters(rank: int, ranks: int) -> Any:
-    one, two = torch.zeros(2), torch.zeros(2)
-    dist.reduce_scatter(one, [_mine(rank, 2), _mine(rank, 2)])
-    dist.reduce_scatter_tensor(two, _mine(rank), op=dist.ReduceOp.AVG)
-    return [one, two]
-
-
-def _call_all_to_all(rank: int, ranks: int) -> Any:
-    sent, sizes = torch.arange(3.0) + 10 * rank, ([1, 2], [2, 1])
-    received = torch.zeros(2 if rank == 0 else 4)
-    dist.all_to_all_single(received, sent, [[1, 1], [2, 2]][rank], sizes[0])
-    parts = [torch.zeros(2) for _ in range(ranks)]
-    dist.all_to_all(parts, list(_mine(rank).split(2)))
-    return [received, parts]
 
 
 def _call_coalesced(rank: int, ranks: int) -> Any:
@@ -244,12 +169,6 @@ def _call_sparse(rank: int, ranks: int) -> Any:
     tensor = torch.sparse_coo_tensor(torch.tensor([[rank]]), torch.ones(1), (2,))
     dist.all_reduce(tensor)
     return tensor.to_dense()
-
-
-def _call_asynchronous(rank: int, ranks: int) -> Any:
-    tensors = [_mine(rank) * i for i in range(8)]
-    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-    return [[work is not None and work.wait() for work in works], tensors]
 
 
 def _call_sub_groups(rank: int, ranks: int) -> Any:

@@ -55,28 +55,6 @@ def fsdp(rank: int, ranks: int) -> list[float]:
     return _losses(rank, model, torch.optim.AdamW(model.parameters(), lr=1e-2))
 
 
-def zero(rank: int, ranks: int, stage: int) -> list[float]:
-    import deepspeed
-
-    os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
-    config = {
-        "train_micro_batch_size_per_gpu": 8,
-        "zero_optimization": {"stage": stage, "overlap_comm": stage > 1},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
-        "bf16": {"enabled": False},
-    }
-    model = _model()
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
-    losses = []
-    for step in range(4):
-        inputs, wanted = _batch(rank, step)
-        loss = nn.functional.mse_loss(engine(inputs), wanted)
-        engine.backward(loss)
-        engine.step()
-        losses.append(loss.item())
-    return losses
-
-
 def functionals(rank: int, ranks: int) -> list[Any]:
     """torch's collectives that return a new tensor, which compiled programs use."""
     group = dist.group.WORLD

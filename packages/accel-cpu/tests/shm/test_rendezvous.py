@@ -20,7 +20,6 @@ import pytest
 import torch.distributed as dist
 
 from accel_core import env
-from accel_cpu import CPU_Accelerator
 from accel_cpu.ccl import communicator
 from accel_cpu.ccl import library as oneccl
 from accel_cpu.errors import OneCCLFailed, StoreTampered
@@ -124,17 +123,6 @@ def test_a_segment_that_another_user_planted_is_refused_though_the_nonce_is_righ
         os.close(fd)
 
 
-def test_a_segment_without_room_for_its_ranks_is_not_made() -> None:
-    for ranks, size in ((2, 4096), (0, 1 << 20)):
-        with pytest.raises(OSError, match="Invalid argument"):
-            library.load().create(ranks, size, bytes(32))
-
-
-def test_constructing_the_accelerator_registers_the_backend() -> None:
-    CPU_Accelerator()
-    assert "shm" in dist.Backend.backend_list
-
-
 # --- a store into which somebody else writes
 
 
@@ -148,24 +136,15 @@ def test_facts_come_back_as_they_were() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"pid": 0}, {"pid": -1}, {"pid": 2**22 + 1}, {"pid": "1"}, {"pid": True}, {"pid": 1.0},
-        {"fd": "../../etc/passwd"}, {"fd": "0/../../../etc/shadow"}, {"fd": 2**31}, {"fd": -2}, {"fd": None},
-        {"nonce": ""}, {"nonce": "00"}, {"nonce": "00" * 31}, {"nonce": "00" * 33}, {"nonce": "zz" * 32},
-        {"nonce": 7}, {"cpus": [-1]}, {"cpus": ["0"]}, {"cpus": 1}, {"cpus": [0] * 9000}, {"cpus": [8192]},
-        {"cpus": {"0": 1}}, {"host": 1}, {"host": "h" * 2000}, {"problem": None}, {"problem": "p" * 2000},
-        {"user": -1}, {"user": 2**32}, {"processes": "x"}, {"more": 1},
+        {"pid": 0}, {"pid": 2**22 + 1}, {"pid": "1"}, {"pid": True}, {"fd": "../../etc/passwd"}, {"fd": 2**31},
+        {"fd": None}, {"nonce": ""}, {"nonce": "00" * 33}, {"nonce": "zz" * 32}, {"cpus": [-1]}, {"cpus": [0] * 9000},
+        {"cpus": {"0": 1}}, {"host": "h" * 2000}, {"problem": None}, {"user": 2**32}, {"more": 1},
     ],
     ids=str,
 )  # fmt: skip
 def test_facts_that_no_rank_can_have_written_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         RankFacts.from_text(json.dumps({**json.loads(FACTS.to_text()), **change}))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", "[" * 100_000, "NaN", "1" * 100_000], ids=len)
-def test_what_is_no_facts_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        RankFacts.from_text(text)
 
 
 def test_a_rank_that_sends_nonsense_costs_shared_memory_and_no_more() -> None:
