@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a kernel for Adam or Lion beside plain torch in float64."""
+"""Steps of a kernel for Adam or Lion compared with plain torch in float64."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _STEERING += ("LOCAL_", "WORLD_SIZE", "MASTER_", "PYTHONWARNINGS", "PYTEST_")
 
 @dataclass(frozen=True)
 class Ended:
-    """What a child left behind."""
+    """The results of a child."""
 
     status: int
     out: str
@@ -37,7 +37,7 @@ class Ended:
 
     @property
     def report(self) -> Any:
-        """What the child printed last, as JSON."""
+        """The last line that the child printed, as JSON."""
         return json.loads(self.out.splitlines()[-1])
 
     def expect_success(self) -> Ended:
@@ -99,7 +99,7 @@ class Children:
         return [ended.expect_success().report for ended in [self.finish(child) for child in started]]
 
     def compiled(self) -> list[str]:
-        """Names of what was compiled meanwhile."""
+        """Names of the libraries that were compiled."""
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))
 
 

@@ -14,7 +14,7 @@ INSIDE = "/kernels/images/"
 
 
 def copied(package: Path, folder: Path) -> Path:
-    """Copy a package beside the headers, so that a build writes nothing here; returns the copy."""
+    """Copy a package next to the headers, so that a build writes nothing here; returns the copy."""
     shutil.copytree(package.parents[1] / "shared/csrc", folder / "shared/csrc")
     ignored = shutil.ignore_patterns("build", "tests", "__pycache__")
     return Path(shutil.copytree(package, folder / "packages" / package.name, ignore=ignored))

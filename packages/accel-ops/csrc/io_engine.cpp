@@ -37,7 +37,7 @@ accel_io::accel_io(const accel_io_options& given)
 accel_io::~accel_io() = default;
 
 int accel_io::start() {
-  // Every ring is opened now, so that whoever asks for the engine gets the error. Threads come with the work.
+  // Every ring is opened now, so that the caller that asks for the engine gets the error. Threads come with the work.
   const int count = options.engine == ACCEL_IO_URING ? maximum : 1;
   for (int number = 0; number < count; number++) {
     const int error = start_worker();

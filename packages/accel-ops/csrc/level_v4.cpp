@@ -5,7 +5,7 @@
 #include "accel/optimizers.h"
 #include "level.h"
 
-// After the headers: a function of theirs that is not inlined exists once in the library and must run on every level.
+// After the headers: one of their functions that is not inlined exists once in the library and must run on every level.
 #if ACCEL_X86_LEVELS
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 #define ACCEL_LEVEL v4

@@ -70,7 +70,7 @@ bool is_negative_view(PyObject* object) {
 }
 
 // Reads a dense, contiguous tensor of a float type in host memory; false for any other object. The bits are the values
-// only if it is no negative view.
+// only if it is not a negative view.
 bool read_bits(PyObject* object, Tensor& tensor) {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type != g_plain && type != g_plain_too) return false;

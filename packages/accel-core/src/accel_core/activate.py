@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the import of torch, of accel_core and of a vendor package does.
+"""Actions at the import of torch, of accel_core and of a vendor package.
 
 torch calls `autoload` at the end of `import torch` (entry point group torch.backends). It turns any exception raised
 here into a failed `import torch`, so nothing here raises. No accelerator is selected: a finder waits for `import
@@ -100,7 +100,7 @@ def _load_backend(backend: Any, name: str) -> None:
 def follow_store_address() -> None:
     """Let torch's store of rank 0 listen at ACCEL_STORE_ADDRESS, not on all interfaces of the host. Idempotent.
 
-    The store has no passwords: whoever connects can read and change what the ranks exchange there. torch has no
+    The store has no passwords: every client can read and change what the ranks exchange there. torch has no
     option for the address; its store takes a socket that is bound already.
     """
     if not os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only

@@ -101,7 +101,7 @@ def _is_portable(data: object) -> bool:
 
 
 def _name(key: str) -> str:
-    """Return a key for a message: one that is no name of a field may have any characters."""
+    """Return a key for a message: one that is not the name of a field may have any characters."""
     return key if key.isidentifier() else f"{key!r:.60}"
 
 

@@ -66,7 +66,7 @@ SLURM = Launcher(
     "Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS",), ("SLURM_LOCALID",), hosts=("SLURM_STEP_NUM_NODES",),
     job=("SLURM_JOB_ID", "SLURM_STEP_ID"), applies=_in_step,
 )  # fmt: skip
-#: Kubernetes does not say how many pods there are. Without WORLD_SIZE a pod may well be a job of its own.
+#: Kubernetes does not say how many pods there are. Without WORLD_SIZE a pod may well be its own job.
 KUBERNETES = Launcher(
     "a Kubernetes indexed job", ("JOB_COMPLETION_INDEX",), hosts=TORCH.size,
     applies=lambda environ: bool(environ.get("JOB_COMPLETION_INDEX") and environ.get("WORLD_SIZE")),
@@ -160,7 +160,7 @@ class Ranks:
 def launched(environ: Mapping[str, str] = os.environ) -> Ranks:
     """Return the place of this process among the ranks of its job. PyTorch's variables win.
 
-    A launcher of one process counts as none. Raises `InvalidEnvironment` if a variable of a launcher is no number.
+    A launcher of one process counts as none. Raises `InvalidEnvironment` if a variable of a launcher is not a number.
     """
     ranks = Ranks()
     ranks.fill(TORCH, environ)

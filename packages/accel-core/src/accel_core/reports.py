@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What reports of every package share: text for a terminal, and a page as one HTML file.
+"""Shared parts of reports: text for a terminal, and a page as one HTML file.
 
 A page has no script and nothing from the network, and every value is escaped.
 """

@@ -131,7 +131,7 @@ def activation(x: Tensor, kind: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Attention:
-    """What DeepSpeed's `softmax_context` gets about a model.
+    """The facts of a model that DeepSpeed's `softmax_context` gets.
 
     rotary: channels that are rotated, interleaved: neighbours form a pair, otherwise channels of the two halves.
     window: number of last keys that a query sees, 0 for all. padding: leading keys of the first sequence to hide.

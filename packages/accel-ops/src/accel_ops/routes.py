@@ -276,7 +276,7 @@ class Kernels(Protocol):
 
 
 class KernelSource(NamedTuple):
-    """Where a vendor's kernels come from.
+    """Source of a vendor's kernels.
 
     device_type: torch's name of the devices (`xpu`).
     what:        the kernels in words, before they are loaded (`kernels (SPIR-V)`).

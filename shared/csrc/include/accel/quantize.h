@@ -18,7 +18,7 @@ ACCEL_DEVICE uint32_t key_of(float value) {
 }
 ACCEL_DEVICE float value_of(uint32_t key) { return f32_of_bits(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
 
-// What becomes of the numbers of a group: step and offset are kept beside its integers.
+// The numbers of a group: step and offset are kept with its integers.
 struct Grid {
   float scale, step, offset;
 };

@@ -43,7 +43,7 @@ class Source:
         """Return the sources in a package's `csrc` and `include`, with the flags in `csrc/flags.txt`.
 
         package: folder of the package's modules. Without `csrc`, as in an editable install, the sources are those of
-        the checkout: `csrc` beside `src`, and the headers that packages share.
+        the checkout: `csrc` next to `src`, and the headers that packages share.
         """
         csrc, headers = package / "csrc", package / "include"
         if not csrc.is_dir():

@@ -38,7 +38,7 @@ def checked(path: Path, *, create: bool = False, shared: bool = False) -> Path:
     create: make missing folders, each with mode 0700.
     shared: others may write the folder itself if it is sticky, as /tmp is.
 
-    Raises CacheUnusable if another user owns or can write a folder or link on the way; OSError if it is no folder.
+    Raises CacheUnusable if another user owns or can write a folder or link on the way; OSError if it is not a folder.
     """
     place, left, links = Path("/"), _parts(str(path.absolute())), 0
     while left:

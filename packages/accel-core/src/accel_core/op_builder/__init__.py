@@ -18,7 +18,7 @@ __all__ = ["Implementation", "NotImplementedBuilder", "OpBuilder", "OpFunctions"
 
 
 class Implementation(Enum):
-    """What computes an op. A builder's `implementations` has those that `load` tries, in order."""
+    """Implementations of ops. A builder's `implementations` has those that `load` tries, in order."""
 
     IMAGE = "image"
     SPIRV = "spir-v"
@@ -51,7 +51,7 @@ class OpBuilder(ABC):
     """Builder of one op: `load` returns an object with upstream's functions.
 
     `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `IMPLEMENTATIONS` is what `load`
-    tries, in order; a class with a `load` of its own states it. `is_compatible` starts no process, compiles nothing
+    tries, in order; a class with its own `load` states it. `is_compatible` starts no process, compiles nothing
     and does not raise; `reason` explains its result.
     """
 

@@ -173,7 +173,7 @@ def left_to_deepspeed(candidate: Candidate) -> str:
 
 
 def _repair(candidate: Candidate) -> str:
-    """What to install in place of a broken package; empty if the reason says it."""
+    """Return what to install in place of a broken package; empty if the reason says it."""
     if candidate.reason.startswith("[ACC-1") or candidate.upstream:
         return ""
     return f"{candidate.advice or pip_install(candidate.package, options='--upgrade')}; "
@@ -215,4 +215,4 @@ def cpu_fallback(candidates: Iterable[Candidate]) -> str:
 
 def skips_nothing(keys: Iterable[str]) -> str:
     """Warning: ACCEL_SKIP has an unknown key, which may be a typing error."""
-    return f"ACCEL_SKIP names {', '.join(keys)}, which is no candidate here; {_SEE}."
+    return f"ACCEL_SKIP names {', '.join(keys)}, which no candidate here has; {_SEE}."

@@ -126,7 +126,7 @@ def _refuse_group_without(accel: Any) -> None:
         f"was initialized for {device} alone, with {backend!r}",
         do=(
             f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
-            "DeepSpeed's own call; or use the CPU in a process of its own"
+            "DeepSpeed's own call; or use the CPU in its own process"
         ),
     )
 

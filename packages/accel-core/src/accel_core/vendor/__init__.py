@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a vendor package declares, its record and its traits, and helpers for its probe. Does not import torch.
+"""The declarations of a vendor package, its record and its traits, and helpers for its probe. Does not import torch.
 
 A package declares its record as an entry point::
 
@@ -140,7 +140,7 @@ class Feature(str, Enum):
     INDEXED_DEVICES = "indexed_devices", "One process uses several devices, by index."
     VISIBLE_DEVICES = "visible_devices", "An environment variable restricts a process to some devices."
     STREAMS = "streams", "Work is queued on streams: `Stream` is a class, `stream()` chooses one."
-    DEFAULT_STREAM = "default_stream", "`default_stream()` is a stream of its own beside those that are made."
+    DEFAULT_STREAM = "default_stream", "`default_stream()` differs from all streams that are created."
     RECORD_STREAM = "record_stream", "`tensor.record_stream(stream)` keeps memory until that stream is done."
     EVENTS = "events", "Events mark points of a stream and measure the time between them."
     GRAPHS = "graphs", "Work is captured into a graph and replayed."
@@ -185,7 +185,7 @@ _UNSTATED = -(2**63)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known without importing anything.
+    """Facts known without importing anything.
 
     runtime:  the vendor's PyTorch runtime is installed in a usable version.
     hardware: a device file was found. None if only the runtime can find out: device files may be missing or have
@@ -238,7 +238,7 @@ class Vendor:
     probe:        dotted name of the module or object that has `evidence()` and `confirm()`.
     distribution: the package name for `pip install`.
     requires:     name of the runtime in messages (`torch_npu`).
-    install:      how to install the runtime beside the torch that is here, as advice for a user. `{torch}` stands for
+    install:      how to install the runtime for the installed torch, as advice for a user. `{torch}` stands for
                   torch's version, `{release}` for that without the build (`2.13.0`).
     variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
     priority:     the present vendor with the highest priority is chosen. The table's numbers leave gaps for third
@@ -296,7 +296,7 @@ class Vendor:
         return self._probe().confirm()
 
     def how_to_install(self) -> str:
-        """Return the advice for installing the runtime beside the installed torch; empty if the record has none."""
+        """Return the advice for installing the runtime for the installed torch; empty if the record has none."""
         torch = distribution_version("torch")
         version = torch or "<its version>"
         advice = self.install.replace("{torch}", version).replace("{release}", version.partition("+")[0])

@@ -40,7 +40,7 @@ def finish_at_exit() -> None:
 def wait_until_idle(limit: float = _LIMIT) -> bool:
     """Wait until no thread of torch is at work; return False if one still is after `limit` seconds.
 
-    A thread that sleeps, and has slept since the last look, has nothing to drop: the interpreter was free meanwhile.
+    A thread that sleeps, and has slept since the last look, has nothing to drop: the interpreter was free since then.
     """
     if not _TASKS.is_dir():
         time.sleep(min(_BLIND, limit))
@@ -65,7 +65,7 @@ def _at_work() -> dict[str, str]:
         try:
             if (_TASKS / task / "comm").read_text().startswith(_NAMES):
                 seen[task] = (_TASKS / task / "status").read_text()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended
             continue
     return {
         task: "".join(line for line in status.splitlines() if line.startswith(("State", "vol", "nonvol")))

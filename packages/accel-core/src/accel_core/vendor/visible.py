@@ -13,12 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VisibleDevices:
-    """How a runtime reads a list such as `0,2`. An entry that is no device ends the list, a repeated one counts once.
+    """How a runtime reads a list such as `0,2`. Another entry than a device ends the list, a repeated one counts once.
 
     variables: the first that is set decides.
     number:    pattern of an entry with a number, which is its first group; a group `rest` ends the list.
     name:      pattern of the name of a device; empty: the runtime takes numbers only.
-    skips:     a number that is no device is passed over, and any other entry hides all.
+    skips:     a number that is not a device is passed over, and any other entry hides all.
     exclusive: a repeated entry hides all.
     ascending: another order hides all.
     unset_if_empty: an empty variable counts as not set; else it hides all.
@@ -75,7 +75,7 @@ class VisibleDevices:
     def _device(
         self, entry: str, present: int | None, names: Mapping[str, int] | None
     ) -> tuple[int | str | None, bool]:
-        """Return the number or name in an entry, None if it is no device, and whether it ends the list."""
+        """Return the number or name in an entry, None if it is not a device, and whether it ends the list."""
         if match := re.match(self.number, entry):
             number = int(match[1])
             valid = number >= 0 and (present is None or number < present)

@@ -193,7 +193,7 @@ _METADATA = "*.metadata"
 
 @dataclasses.dataclass
 class _Prefix:
-    """What torch's write_data demands of a plan: how the names of its files begin."""
+    """Return what torch's write_data demands of a plan: how the names of its files begin."""
 
     prefix: str
 

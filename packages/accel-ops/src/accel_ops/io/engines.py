@@ -47,7 +47,7 @@ class NativeEngine:
 
     name:   `uring`, `threads` or, of `PythonEngine`, `python`.
     reason: why it is this one; a sentence.
-    Times are in milliseconds; a negative one is no limit.
+    Times are in milliseconds; a negative one means no limit.
     """
 
     def __init__(self, functions: Any, name: str, reason: str, options: EngineOptions) -> None:

@@ -52,7 +52,7 @@ def open_file(name: Name, *, write: bool, size: int, native: bool, own: bool = F
 
     size:   bytes of the request; small ones need no direct I/O.
     native: whether the library transfers, which alone has memory as direct I/O demands it.
-    own:    whether a descriptor is one of ours, whose file is opened once more with O_DIRECT.
+    own:    whether a descriptor is one of ours, whose file is opened again with O_DIRECT.
     A descriptor that is passed stays the caller's. A link that another user may have laid is not written to.
     """
     direct = bool(_DIRECT) and size >= _SMALLEST_BLOCK and native

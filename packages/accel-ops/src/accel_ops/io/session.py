@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files whose contents are tensors: transfers that share an engine, their futures, and many of which few are in flight.
 
-Fork: transfers pause until parent and child have parted. The child has none of them: it opens engines of its own at its
+Fork: transfers pause until parent and child have parted. The child has none of them: it opens its own engines at its
 first transfer. Exit: transfers that nobody has awaited are completed, for 30 s at most.
 
 Tensors on a device go through a few page-locked chunks, so that copies and file I/O overlap. Copies are torch's own,
@@ -420,7 +420,7 @@ class TransferFuture:
 
 
 class File:
-    """A file by name, or by the descriptor of an open file, with an engine of its own.
+    """A file by name, or by the descriptor of an open file, with its own engine.
 
     block_size: bytes of one system call, at most.
     depth:      blocks in flight of each of the `workers`, at most.

@@ -108,7 +108,7 @@ class Layout:
         """Return the layout of an open file; raises InvalidFile, OSError."""
         found = os.fstat(fd)
         size = found.st_size
-        # A hole costs whoever made the file nothing, and whoever reads it the memory.
+        # A hole costs the writer of the file nothing, and its reader the memory.
         if 2 * _BLOCK * found.st_blocks < size and size > _memory():
             held = f"{size} bytes, of which {_BLOCK * found.st_blocks} are stored"
             raise _invalid(name, f"{held}; this machine has {_memory()} bytes of memory")
@@ -162,7 +162,7 @@ def _entry(name: str, given: dict[str, Any], data: int) -> Entry:
     size = span = dtype.itemsize
     for number in (*shape, begin, end):
         if type(number) is not int or not 0 <= number <= _MOST_BYTES:
-            raise ValueError(f"tensor {name[:80]!r} has sizes or offsets that are no natural numbers")
+            raise ValueError(f"tensor {name[:80]!r} has sizes or offsets that are not natural numbers")
     for number in shape:
         size, span = size * number, span * max(number, 1)
     if end - begin != size or span > _MOST_BYTES:
@@ -249,7 +249,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 @contextmanager
 def _opened(name: str | os.PathLike[str] | int, *, write: bool) -> Iterator[tuple[File, int]]:
-    """Open a file once: whoever replaces it meanwhile changes nothing of what is read or written."""
+    """Open a file once: replacing it then changes nothing of what is read or written."""
     opened = open_file(name, write=write, size=_LARGE, native=uses_library(), own=True)
     try:
         with File(opened.fd) as file:

@@ -190,7 +190,7 @@ _SLICE = 200
 
 
 class Durability(str, enum.Enum):
-    """What has reached the device when a write has ended.
+    """Data that has reached the device when a write has ended.
 
     none: nothing for certain; data: the bytes (fdatasync); full: the bytes, the file's metadata and a new file's name.
     """
@@ -201,7 +201,7 @@ class Durability(str, enum.Enum):
 
 
 class Transfer:
-    """A request of a session. It holds memory and descriptor until the request has ended, whoever waits for it.
+    """A request of a session. It holds memory and descriptor until the request has ended, even if nobody waits for it.
 
     destination: receives a copy of what was read, if it is not None.
     """

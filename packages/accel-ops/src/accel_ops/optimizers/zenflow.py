@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ZenFlow's overlapped step: a process of its own that takes Adam's steps while the training goes on.
+"""ZenFlow's overlapped step: a process that takes Adam's steps while the training goes on.
 
 DeepSpeed (`deepspeed.runtime.zenflow.zenflow_utils`) starts the process and shares the tensors with it; the functions
 here are upstream's. The two processes exchange a `Control` in shared memory: `submit` writes the options of a step and
@@ -55,7 +55,7 @@ class _Options(ctypes.Structure):
 
 
 class Control(ctypes.Structure):
-    """What the two processes share. A `sem_t` has 32 bytes on 64-bit Linux; here is room for 64.
+    """Memory that the two processes share. A `sem_t` has 32 bytes on 64-bit Linux; here is room for 64.
 
     ready:   posted when a command is written. idle: posted when the worker, if there is one, has carried it out.
     pending: steps that were submitted and not waited for.
@@ -230,7 +230,7 @@ def _is_idle(control: Control, seconds: float) -> bool:
         found = "no process any more: a signal has ended it, or the system for want of memory"
     if found:
         if idle:
-            _post(control.idle)  # whoever asks again gets the same error
+            _post(control.idle)  # the next caller gets the same error
         raise OverlappedStepFailed(
             f"ZenFlow's optimizer process has ended: {found}",
             do="see what that process has written, above; restart from a checkpoint",
@@ -239,7 +239,7 @@ def _is_idle(control: Control, seconds: float) -> bool:
 
 
 def _runs(process: int) -> bool:
-    """Return whether the process exists and is no zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -30,7 +30,7 @@ class Format:
 
     @property
     def bias(self) -> int:
-        """What is subtracted from a code's exponent."""
+        """The number that is subtracted from a code's exponent."""
         return int((1 << (self.bits - self.mantissa - 2)) - 1)
 
     @property
@@ -138,7 +138,7 @@ class FPQuantizerFunctions(OpFunctions):
         """Write codes and steps of `val` to `out` (groups, group_size * q_bits / 8 + 4) uint8; return it.
 
         A last group that `val` does not fill ends with zeros. `out`, for which callers divide and drop the rest, has no
-        row for it: what is returned then is a tensor of its own, of one dimension. Stochastic rounding takes its
+        row for it: what is returned then is its own tensor, of one dimension. Stochastic rounding takes its
         numbers from the device's default generator.
         """
         what = "quantize"

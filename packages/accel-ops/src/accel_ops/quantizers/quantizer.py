@@ -4,7 +4,7 @@
 
 Symmetric: integer = x * scale, scale = 2^bits / (2 max|x|). Asymmetric: integer = (x - offset) * scale, scale =
 2^bits / (max - min), offset = (max + min) / 2. Integers are rounded to even and limited to what the bits hold.
-1 / scale and the offset are kept beside them. A group is a row of a matrix. Source: Wang et al., arXiv:2306.10209; the
+1 / scale and the offset are kept with them. A group is a row of a matrix. Source: Wang et al., arXiv:2306.10209; the
 layouts are DeepSpeed's.
 
 A group with a NaN or an infinity becomes NaN (or infinite) as a whole, so that an overflow is seen by the receiver.

@@ -72,12 +72,12 @@ class Configuration:
 
     @property
     def same_arithmetic(self) -> bool:
-        """Whether the optimizer is PyTorch's own code on every accelerator."""
+        """True if the optimizer is PyTorch's own code on every accelerator."""
         return self.optimizer == "torch"
 
     @property
     def overflows(self) -> bool:
-        """Whether the first loss scale is too large."""
+        """True if the first loss scale is too large."""
         return self.dtype == "fp16" and self.scaling.dynamic and self.fault != _UNSCALED
 
     @property

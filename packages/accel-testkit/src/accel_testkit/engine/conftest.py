@@ -29,7 +29,7 @@ _OPS = {"fused": "FusedAdamBuilder", "host": "CPUAdamBuilder"}
 def runs(
     launcher: RankLauncher, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runs]:
-    """What all ranks found; one set of processes trains every configuration that this session asks for."""
+    """The results of all ranks; one set of processes trains every configuration that this session asks for."""
     parameters = [getattr(item, "callspec", None) for item in request.session.items]
     names = {
         spec.params["configuration"].name for spec in parameters if spec and "configuration" in spec.params

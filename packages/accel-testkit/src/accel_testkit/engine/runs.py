@@ -47,7 +47,7 @@ def expect_trained_on(accelerator: str, answers: Answers) -> None:
 
 
 class RunKey(NamedTuple):
-    """What identifies a run.
+    """The identity of a run.
 
     ranks:  number of ranks.
     origin: number of ranks whose checkpoints the run continues from; 0 for none.
@@ -95,7 +95,7 @@ class Runs:
         if key.origin:
             self.answers(RunKey(key.origin, stock=key.stock))
         elif key.ranks == 1:
-            # Two processes of one rank each are no more than one run of two.
+            # Two processes of one rank each are like one run of two.
             self._run(key._replace(stock=not key.stock))
         answers = self._run(key).result()
         expect_trained_on(STOCK if key.stock else self._launcher.target.accelerator, answers)

@@ -44,7 +44,7 @@ def vendor(target: Target) -> Vendor | None:
 
 @pytest.fixture(scope="session")
 def traits(accelerator: DeepSpeedAccelerator) -> Traits:
-    """What the vendor declares that its device cannot do."""
+    """The traits that the vendor declares."""
     return traits_of(accelerator)
 
 
@@ -127,7 +127,7 @@ def upstream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
             fail(
                 "the checks against DeepSpeed cannot run",
                 found=f"{type(error).__name__}: {error}",
-                expected="stock deepspeed, installed beside the vendor package",
+                expected="stock deepspeed, installed with the vendor package",
                 do="pip install 'accel-testkit[deepspeed]'",
             )
         yield deepspeed

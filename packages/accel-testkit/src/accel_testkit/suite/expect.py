@@ -61,7 +61,7 @@ def _equal(found: Any, wanted: Any) -> bool:
 
 
 def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
-    """Fail the check unless the value is exactly of this type: a bool is no int here."""
+    """Fail the check unless the value is exactly of this type: a bool is not an int here."""
     __tracebackhide__ = True
     expect(
         type(value) is cls,
@@ -81,7 +81,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 class Holds(dict[str, Any]):
-    """What has to hold, by what it says; what did not hold once does not hold."""
+    """Named conditions. A condition that failed once stays failed."""
 
     def __setitem__(self, what: str, held: Any) -> None:
         super().__setitem__(what, held and self.get(what, True))

@@ -31,7 +31,7 @@ PROPERTY = "accel-check"
 TRAIT = "accel-trait"
 #: All that the vendor declares; kept by the check of the declaration.
 TRAITS = "accel-traits"
-#: What a check measured, as plain data: it stands in the check's row.
+#: What a check measured, as plain data: it is part of the check's row.
 FIGURES = "accel-figures"
 #: Operators of torch that a check called, of those that failed their own check.
 OPERATORS = "accel-operators"

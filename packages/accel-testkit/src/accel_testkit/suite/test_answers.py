@@ -67,7 +67,7 @@ def _typed(table: dict[type, tuple[str, ...]], tier: str) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "cls"), [*_typed(_OF_THE_HOST, "host"), *_typed(_OF_A_DEVICE, "device")])
 def test_answer_has_its_type(accelerator: DeepSpeedAccelerator, name: str, cls: type) -> None:
-    """A question is answered with True or False, a number or a text: never None, and a bool is no number."""
+    """A question is answered with True or False, a number or a text: never None, and a bool is not a number."""
     answer = getattr(accelerator, name)
     answers = [answer() if callable(answer) else answer]
     if name in _OF_A_DEVICE[int] and "memory" in name:
@@ -116,7 +116,7 @@ def test_answer_stays(
     Asking changes nothing, and devices and their state are the runtime's, not the object's.
     """
     holds, second = Holds(), target.construct()
-    if "indexed_devices" in traits:  # the index of such a type is no device, and may be the object's
+    if "indexed_devices" in traits:  # the index of such a type is not a device, and may be the object's
         second.set_device(last_device)
     first = _answer(accelerator, name)
     for who, asked in (("", accelerator), ("", accelerator), (" of a second object", second)):

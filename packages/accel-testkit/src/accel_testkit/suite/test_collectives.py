@@ -51,13 +51,13 @@ _LOOK = "look at the backend; declare a trait of that name where it has no such 
 
 @pytest.fixture(scope="module")
 def answers(launcher: RankLauncher) -> Answers:
-    """What each of two ranks found; see accel_testkit.suite.rank.collectives."""
+    """The results of each of two ranks; see accel_testkit.suite.rank.collectives."""
     return launcher.run("collectives", ranks=2)
 
 
 @pytest.fixture(scope="module")
 def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: RankLauncher) -> Answers:
-    """What two ranks found; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
+    """The results of two ranks; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
     builders = ("CCLCommBuilder", "ShareMemCommBuilder")
     if all(op_builders.is_missing(accelerator.create_op_builder(name)) for name in builders):
         return []

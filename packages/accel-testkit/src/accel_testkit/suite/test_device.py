@@ -120,7 +120,7 @@ def test_setting_the_current_device_changes_nothing(target: Target, monkeypatch:
 @two_devices
 @pytest.mark.parametrize("name", ["initial_seed", "current_device", "current_device_name"])
 def test_answer_is_of_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """What takes no index answers for the device that is current now, not for the first one or the first asked."""
+    """Methods without an index are about the device that is current now, not about the first one or the first asked."""
     found = []
     with different_devices(accelerator, second):
         for current in (0, second, 0):
@@ -188,7 +188,7 @@ def test_device_that_is_set_gets_the_tensors(
 def test_set_device_with_no_device_changes_nothing(
     accelerator: DeepSpeedAccelerator, second: int, wrong: Any
 ) -> None:
-    """What names no device of this type leaves the current device as it is, with an exception or without."""
+    """A name of no device of this type leaves the current device as it is, with an exception or without."""
     holds = Holds()
     for current in (0, second):
         accelerator.set_device(current)
@@ -240,10 +240,10 @@ def test_variables_of_a_launcher_choose_nothing(
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"):
         monkeypatch.setenv(name, "1")
     what = "current devices after set_device(), count, availability in a job of ranks"
-    expect_equal(what, answers(), before, "ask the runtime: whoever starts ranks calls set_device()")
+    expect_equal(what, answers(), before, "ask the runtime: the program that starts ranks calls set_device()")
 
 
-#: Calls without an index, beside those that are indexed_methods.
+#: Calls without an index, in addition to those that are indexed_methods.
 _WITHOUT_INDEX: dict[str, Callable[[DeepSpeedAccelerator], object]] = {
     "manual_seed": lambda accelerator: accelerator.manual_seed(3),
     "manual_seed_all": lambda accelerator: accelerator.manual_seed_all(3),

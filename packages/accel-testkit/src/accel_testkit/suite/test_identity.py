@@ -63,7 +63,7 @@ def test_is_an_accelerator(accelerator: Any) -> None:
 
 
 def test_can_be_constructed_again(target: Target, accelerator: DeepSpeedAccelerator) -> None:
-    """A second object of the class works beside the first, for the same devices."""
+    """A second object of the class works together with the first, for the same devices."""
     again, holds = target.construct(), Holds()
     holds["it is a new object"] = again is not accelerator
     holds.equal("its device_name()", again.device_name(), accelerator.device_name())

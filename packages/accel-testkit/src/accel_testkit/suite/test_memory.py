@@ -128,7 +128,7 @@ def test_peak_is_the_highest_that_was_allocated(accelerator: DeepSpeedAccelerato
 
 
 def test_figures_are_in_order(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
-    """What is allocated is at most what is reserved, each at most its peak, and all at most `total_memory()`.
+    """Allocated memory is at most reserved memory, each at most its peak, and all at most `total_memory()`.
 
     `memory_cached` is `memory_reserved`, and the old peak the new one: also once they are no longer that of tensors.
     """
@@ -149,7 +149,7 @@ def test_figures_are_in_order(accelerator: DeepSpeedAccelerator, traits: Traits)
         )
         holds[f"{text}, 0 < available <= total"] = 0 < available <= total
     holds[f"total_memory() is what the device has, at any time: {totals}"] = len(totals) == 1
-    holds.expect("a memory figure beside the others", _DO)
+    holds.expect("a memory figure compared with the others", _DO)
 
 
 @_RESERVES

@@ -95,7 +95,7 @@ def test_reads_in_flight_each_fill_their_tensor(handle: Any, place: torch.device
 
 
 def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a request ends with an error, or with a negative number."""
+    """True if a request ends with an error, or with a negative number."""
     try:
         return int(call(*arguments)) < 0
     except Exception:
@@ -103,7 +103,7 @@ def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def _fails(handle: Any, name: str, buffer: torch.Tensor, file: Path) -> bool:
-    """Whether a request of the handle ends with an error, or with another number than that of a success."""
+    """True if a request of the handle ends with an error, or with another number than that of a success."""
     try:
         begun = getattr(handle, name)(buffer, str(file), 0)
         if name.startswith("sync"):

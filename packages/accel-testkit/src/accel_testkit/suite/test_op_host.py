@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Host ops: flattening, page-locked memory, and what optimizers on the host do beside their step."""
+"""Host ops: flattening, page-locked memory, and what optimizers on the host do in addition to their step."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_adam_can_take_a_step_back(op: Any) -> None:
 
 
 class _Problems(torch.utils.data.Dataset[str]):
-    """What is wrong with an op, found where an item is fetched."""
+    """The problems of an op, found where an item is fetched."""
 
     def __init__(self, name: str, op: Any) -> None:
         self._name, self._op = name, op

@@ -167,7 +167,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
 
 @pytest.mark.parametrize("name", needs.ops(dict.fromkeys((*_NAMES, *FUSED))))
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """What `load` tries on the device, and what its reason names, is used, or the reason says why it is not."""
+    """Implementations that `load` tries and that its reason names are used, or the reason says why not."""
     builder = accelerator.create_op_builder(name)
     first, half = str(getattr(builder, "reason", "")), _half(accelerator)
     stated = Implementation.VENDOR_OP in getattr(builder, "implementations", tuple)()
@@ -203,7 +203,7 @@ def _without_small(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _without_nan(tensor: torch.Tensor) -> torch.Tensor:
-    """What is no number is one."""
+    """True for an operator that takes NaN for a number."""
     return tensor.nan_to_num(1.0, 2.0, -2.0) if tensor.dtype.itemsize > 1 else tensor
 
 
@@ -254,7 +254,7 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
     holds = Holds({f"the right numbers without it: {found}": not found})
     named = any(op.partition(".")[2] in reason for op in called.names)
     holds[f"the reason names the operator: {reason!r}"] = named
-    do = "let load() try the operator on numbers of all sizes and what is no number"
+    do = "let load() try the operator on numbers of all sizes and on NaN"
     holds.expect(f"{name} with an operator that is wrong", do)
 
 

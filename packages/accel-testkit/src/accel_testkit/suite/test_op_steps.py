@@ -17,7 +17,7 @@ from accel_testkit.suite.ops.spec import Numbers, Values
 pytestmark = pytest.mark.tier("device")
 
 _SETTINGS: Values = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-#: id: (builder, DeepSpeed's optimizer, its argument beside the settings)
+#: id: (builder, DeepSpeed's optimizer, its argument in addition to the settings)
 _CASES: dict[str, tuple[str, str, Values]] = {
     "FusedAdam-AdamW": ("FusedAdamBuilder", "adam:FusedAdam", {"adam_w_mode": True}),
     "FusedAdam-Adam": ("FusedAdamBuilder", "adam:FusedAdam", {"adam_w_mode": False}),

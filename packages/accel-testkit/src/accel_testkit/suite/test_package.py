@@ -38,7 +38,7 @@ _NATIVE = "-march=" + "native"
 
 @pytest.fixture
 def requirements(vendor: Vendor) -> list[Requirement]:
-    """What is installed with the package, extras left out."""
+    """Distributions installed with the package, extras left out."""
     lines = importlib.metadata.requires(vendor.distribution) or []
     return [item for item in map(Requirement, lines) if "extra" not in str(item.marker or "")]
 
@@ -94,7 +94,7 @@ def _bounds(requirements: list[Requirement], name: str) -> dict[str, Version]:
 def report(
     target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory, run_environment: dict[str, str]
 ) -> Report:
-    """What each step of loading the vendor brought along; see `trace` of accel_testkit.suite.fresh_process."""
+    """Modules that each step of loading the vendor imports; see `trace` of accel_testkit.suite.fresh_process."""
     arguments, folder = [target.package, *records(vendor)], tmp_path_factory.mktemp("package")
     report = fresh_processes("trace", arguments, {"report": run_environment}, folder)["report"]
     if "error" in report:

@@ -103,7 +103,7 @@ def test_memory_has_the_form_asked_for(
 @_pins
 @pytest.mark.parametrize("way", [*_WAYS, *_PAGES])
 def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, way: str) -> None:
-    """What locks memory gives page-locked memory, of which each part is: DeepSpeed cuts buffers into parts."""
+    """Functions that lock memory give page-locked memory, each part of it too: DeepSpeed cuts buffers into parts."""
     holds = Holds()
     for source in (host, torch.zeros(64, 80)):  # within a page, and over several
         given = {**_WAYS, **_PAGES}[way].call(accelerator, source)
@@ -339,7 +339,7 @@ def test_other_memory_is_not_taken_from_it(
     holds.equal("what was taken from it", pins.locked, set())
     holds.same(f"a copy in whole pages: {given}", given, host)
     do = "call pin_aligned() for align_bytes=0 before it is asked"
-    holds.expect("memory beside the active allocator", do)
+    holds.expect("memory of another allocator than the active one", do)
 
 
 def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) -> None:

@@ -31,7 +31,7 @@ _LISTS: tuple[list[int | str], ...] = ([0], [0, 1], ["0", "1"], [1, 0], ["x"], [
 
 
 def _is_sentence(text: object) -> bool:
-    """Whether `accel doctor` can print it: one line of more than one word."""
+    """True if `accel doctor` can print it: one line of more than one word."""
     return isinstance(text, str) and len(text.split()) > 1 and "\n" not in text
 
 
@@ -118,7 +118,7 @@ def test_confirmation_counts_the_devices(vendor: Vendor, accelerator: DeepSpeedA
     expect_type(
         confirmation, Confirmation, "the answer of confirm()", do="return accel_core.Confirmation(...)"
     )
-    holds.equal("devices beside device_count()", confirmation.devices, accelerator.device_count())
+    holds.equal("devices, as device_count()", confirmation.devices, accelerator.device_count())
     holds[f"the reason is a sentence: {confirmation.reason!r}"] = _is_sentence(confirmation.reason)
     holds.expect("confirm()", "ask the same function of the runtime in both, and say what was found")
 

@@ -42,7 +42,7 @@ def _answers(
 def seen(
     target: Target, tmp_path_factory: pytest.TempPathFactory, run_environment: dict[str, str]
 ) -> Answers:
-    """What processes that see all devices answer; see `devices` of accel_testkit.suite.fresh_process."""
+    """The answers of processes that see all devices; see `devices` of accel_testkit.suite.fresh_process."""
     environments = {"all": run_environment}
     for name, (rank, local) in _RANKS.items():
         variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 4, "CROSS_RANK": 1, "CROSS_SIZE": 2}
@@ -60,7 +60,7 @@ def limited(
     tmp_path_factory: pytest.TempPathFactory,
     run_environment: dict[str, str],
 ) -> Answers:
-    """What these answer, and processes that see one device, none, one that does not exist, and two in another order."""
+    """Their answers, and those of processes with one device, none, a missing one, and two in another order."""
     environments = {}
     for name, ids in _VISIBLE.items() if not {"indexed_devices", "visible_devices"} & {*traits} else ():
         environment = dict(run_environment)
@@ -98,7 +98,7 @@ def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
 
 @pytest.mark.parametrize("name", _FIRST_USES)
 def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
-    """What `lazy_call` is given before the first use is called once the device is used, in order, and can use it."""
+    """A call given to `lazy_call` before the first use is made once the device is used, in order, and can use it."""
     # The second one restores a random state.
     found, wanted = _answer(seen, name)["lazy"], ["first", "second", "third"]
     do = "queue the call until the runtime is initialized"
@@ -163,5 +163,5 @@ def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
     holds.equal("the count of confirm()", set(answers["confirmed"]), {answers["count"]})
     holds[f"a runtime is found: {answers['runtime']}"] = all(answers["runtime"])
     holds[f"there are reasons: {answers['reasons']}"] = all(answers["reasons"])
-    do = "ask the runtime as device_count() does; none is no error"
+    do = "ask the runtime as device_count() does; none is not an error"
     holds.expect(f"the probe with {name} of the devices", do)

@@ -104,7 +104,7 @@ def test_default_generator_is_the_one_in_use(accelerator: DeepSpeedAccelerator) 
     generator = accelerator.default_generator(index)
     holds[f"a torch.Generator: {generator!r}"] = isinstance(generator, torch.Generator)
     state = generator.get_state() if isinstance(generator, torch.Generator) else None
-    holds.same("its state, beside get_rng_state(i)", state, accelerator.get_rng_state(index))
+    holds.same("its state, as get_rng_state(i)", state, accelerator.get_rng_state(index))
     torch.rand(3, device=accelerator.device())
     holds["it draws"] = state is None or not torch.equal(state, generator.get_state())
     holds.expect("default_generator(i)", "return the runtime's default_generators[i]")

@@ -28,7 +28,7 @@ _OWN = "offer the runtime's own Stream and Event classes"
 
 @pytest.fixture
 def stream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
-    """A stream of its own on the current device; afterwards the former one is current, whatever a check has left."""
+    """Its own stream on the current device; afterwards the former one is current, whatever a check has left."""
     outside = accelerator.current_stream()
     yield accelerator.Stream()
     if accelerator.current_stream() != outside:

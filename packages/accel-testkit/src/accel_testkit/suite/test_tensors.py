@@ -48,7 +48,7 @@ def test_list_agrees_with_the_answers(accelerator: DeepSpeedAccelerator, name: s
     """A half type is in `supported_dtypes()` exactly when its question is answered with True."""
     listed = {"bf16": torch.bfloat16, "fp16": torch.float16}[name] in accelerator.supported_dtypes()
     what, found = f"is_{name}_supported", getattr(accelerator, f"is_{name}_supported")()
-    expect_equal(f"{what}() beside supported_dtypes()", found, listed, "build the list from the answers")
+    expect_equal(f"{what}() and supported_dtypes()", found, listed, "build the list from the answers")
 
 
 def test_listed_types_compute(accelerator: DeepSpeedAccelerator) -> None:

@@ -33,13 +33,13 @@ def _trained(
 
 @pytest.fixture(scope="module")
 def alone(launcher: RankLauncher, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What one rank found."""
+    """The results of one rank."""
     return _trained(launcher, 1, [*_STAGES, _BF16, _RESUMED], tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def pair(launcher: RankLauncher, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What each of two ranks found."""
+    """The results of each of two ranks."""
     return _trained(launcher, 2, _STAGES[1:], tmp_path_factory)
 
 

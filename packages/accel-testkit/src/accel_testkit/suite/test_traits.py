@@ -37,7 +37,7 @@ def _visible_devices(acc: DeepSpeedAccelerator) -> Signs:
 
 
 def _module_has(acc: DeepSpeedAccelerator, name: str) -> bool:
-    """Whether torch's module of the type has it; torch.cpu's streams and events queue and time nothing."""
+    """True if torch's module of the type has it; torch.cpu's streams and events queue and time nothing."""
     type_name = acc.device().type
     return type_name != "cpu" and hasattr(getattr(torch, type_name, None), name)
 
@@ -84,7 +84,7 @@ def _graphs(acc: DeepSpeedAccelerator) -> Signs:
 
 
 def _torch_pins(acc: DeepSpeedAccelerator) -> bool:
-    """Whether torch locks pages for this device; a synchronized one would gain nothing by it."""
+    """True if torch locks pages for this device; a synchronized one would gain nothing by it."""
     current = torch.accelerator.current_accelerator()
     if current is None or current.type != acc.device().type or acc.is_synchronized_device():
         return False

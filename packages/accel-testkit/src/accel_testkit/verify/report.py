@@ -27,7 +27,7 @@ STATES = (PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN)
 #: States after which a step of an interrupted report is not run again.
 DONE = (PASSED, FAILED)
 _LARGEST = 50_000_000
-#: Larger numbers are no measurements; divided, they overflow.
+#: Larger numbers are not measurements; divided, they overflow.
 _MOST = 1e100
 
 
@@ -60,7 +60,7 @@ class StepRow:
 
 @dataclass
 class Report:
-    """What `report.json` holds.
+    """The contents of `report.json`.
 
     accelerator: key of the vendor under test.
     mode:        `quick` or `full`.
@@ -116,7 +116,7 @@ def _first_failure(row: StepRow) -> str:
 
 
 def read(path: Path) -> Report:
-    """Read a report; raises InvalidReport for anything else, whoever made it."""
+    """Read a report; raises InvalidReport for anything else."""
     try:
         if not path.is_file():
             raise ValueError("no file" if path.exists() else "it does not exist")

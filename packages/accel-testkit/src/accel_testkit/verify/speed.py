@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: copies, the fused optimizer, a training step and collectives, each beside what torch does."""
+"""Child process: copies, the fused optimizer, a training step and collectives, each compared with torch."""
 
 from __future__ import annotations
 

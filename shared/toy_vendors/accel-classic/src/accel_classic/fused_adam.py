@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What `FusedAdamBuilder().load()` gives."""
+"""The result of `FusedAdamBuilder().load()`."""
 
 
 def multi_tensor_adam(*args: object) -> str:

@@ -16,7 +16,7 @@ from accel_toy.traits import TRAITS
 
 
 class Toy_Accelerator(TorchDeviceAccelerator):
-    """Two devices in host memory: to torch, every tensor of theirs is a CPU tensor."""
+    """Two devices in host memory: to torch, each of their tensors is a CPU tensor."""
 
     def __init__(self) -> None:
         # The driver has no device properties; its mem_get_info has the total, too.

@@ -36,7 +36,7 @@ def device_count() -> int:
 
 
 def is_available() -> bool:
-    """Whether there is a device."""
+    """True if there is a device."""
     return device_count() > 0
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the toy driver is here (always), and how many devices it counts."""
+"""The toy driver is always here; it counts how many devices it counts."""
 
 from __future__ import annotations
 

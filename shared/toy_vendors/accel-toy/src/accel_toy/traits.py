@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the toy cannot do, and why."""
+"""Traits of the toy: what it cannot do, and why."""
 
 from accel_core.vendor import Support, Trait
 

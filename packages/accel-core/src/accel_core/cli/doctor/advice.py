@@ -222,5 +222,5 @@ def _selection(facts: Facts) -> Iterator[Remark]:
     keys = {candidate.key for candidate in facts.explanation.candidates}
     unknown_keys = [key for key in facts.selection.request.skip if key not in keys]
     if unknown_keys:
-        found = f"{env.SKIP.name} names {', '.join(unknown_keys)}, which is no candidate here"
+        found = f"{env.SKIP.name} names {', '.join(unknown_keys)}, which no candidate here has"
         yield Remark("skip-unknown", "selection", found, f"correct {env.SKIP.name}, or unset it")

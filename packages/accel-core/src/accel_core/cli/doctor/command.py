@@ -118,7 +118,7 @@ def show(report: DoctorReport) -> None:
 def _print(console: Console, report: DoctorReport) -> None:
     _print_decision(console, report)
     console.print(_versions(report))
-    blank = [""] if console.width == _UNLIMITED else []  # the bordered table has blank lines of its own
+    blank = [""] if console.width == _UNLIMITED else []  # the bordered table has its own blank lines
     console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
     for candidate in report.facts.explanation.candidates:
         if candidate.state is State.BROKEN and candidate.error:

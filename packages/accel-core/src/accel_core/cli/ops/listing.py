@@ -109,7 +109,7 @@ def _built(name: str, test: bool) -> Row:
     try:
         builder = accelerator.create_op_builder(name)
         op = builder.load(verbose=False)
-        # A vendor's own class may have builders of its own.
+        # A vendor's own class may have its own builders.
         getattr(builder, "prepare", lambda: None)()
         seconds = round(time.perf_counter() - began, 3)
         done = "loaded"

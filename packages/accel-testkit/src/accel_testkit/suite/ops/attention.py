@@ -207,7 +207,7 @@ def _masks(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[str, Te
         yield f"integers for {name}", (~hidden).int()
     soft = torch.randn(shape, generator=torch.Generator().manual_seed(7)).mul_(3).to(dtype)
     yield "biases", soft
-    yield "biases beside hidden keys", soft.masked_fill(soft < -2, -1e4)
+    yield "biases and hidden keys", soft.masked_fill(soft < -2, -1e4)
 
 
 def _attended(rows: Tensor, mask: Tensor, causal: bool) -> Tensor:

@@ -74,7 +74,7 @@ def _misplaced(spec: OpSpec, arguments: Values, found: list[torch.Tensor]) -> It
 
 
 def _overwritten(spec: OpSpec, call: Sample, arguments: Values, before: Values) -> Iterator[str]:
-    """Yield the arguments that must not be written and are, and those beside which memory is. Overwrites all."""
+    """Yield the arguments that must not be written and are, and those around which memory is. Overwrites all."""
     written = {*spec.written, *(call.alias[name] for name in spec.written if name in call.alias)}
     for name, value in arguments.items():
         pairs = zip(tensors_in(value), tensors_in(before[name]), strict=True)
@@ -82,7 +82,7 @@ def _overwritten(spec: OpSpec, call: Sample, arguments: Values, before: Values) 
             yield f"{name} is overwritten"
     for name, value in arguments.items():
         if not all(map(is_framed, tensors_in(value))):
-            yield f"memory beside {name} is overwritten"
+            yield f"memory around {name} is overwritten"
 
 
 def problem(name: str, op: Any, device: torch.device, *types: torch.dtype) -> str:

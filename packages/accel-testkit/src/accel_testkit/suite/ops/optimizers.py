@@ -63,7 +63,7 @@ class Optimizer:
     """A step function, and the settings that hold for an optimizer.
 
     function:  upstream's name.  called: takes a step with the arguments of a sample.
-    states:    tensors beside gradient and parameter; squares: the last one is a mean or sum of squares.
+    states:    tensors in addition to gradient and parameter; squares: the last one is a mean or sum of squares.
     keys:      hyperparameters that it takes.
     reference: the definition of one tensor's step.
     modes:     settings that an optimizer may have, by name.
@@ -270,7 +270,7 @@ def _samples(of: Optimizer, new: Numbers) -> Iterator[Sample]:
     large = of.values(0, lr=0.25, weight_decay=0.5)  # beyond the roundings of parameters
     for states in (None, torch.float32):
         lists = _mixed(of, new, states)
-        yield sample("beside float32", lists, large, _four_roundings, refusable=True)
+        yield sample("with float32", lists, large, _four_roundings, refusable=True)
     if of.lamb and new.dtype == torch.float16:
         values = of.values(0, weight_decay=0.0, bounds=(0.01, 1e4), lr=0.01)
         lists = _constant(of, new, 4096, 0.5, 200.0, 0.25, 0.25)

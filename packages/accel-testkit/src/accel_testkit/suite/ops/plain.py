@@ -123,7 +123,7 @@ def _packed(new: Numbers) -> Iterator[Sample]:
     signs = new(3, 11)
     signs[0, :3] = torch.tensor([0.0, -0.0, torch.inf])
     bits = (~signs.flatten().signbit()).tolist()
-    # DeepSpeed passes the rank in the whole job, which is no index of a device.
+    # DeepSpeed passes the rank in the whole job, which is not the index of a device.
     for count, rank in itertools.product((33, 0, 1, 7, 8, 9, 16), (0, 1001)):
         filled = [*bits[:count], *[False] * (-count % 8)]
         wanted = [
@@ -252,7 +252,7 @@ def _figures(outputs: Allowed) -> Allowed:
     )
 
 
-#: Of gradients, beside which the rounding of the output counts, as the op reads it.
+#: Of gradients, next to which the rounding of the output counts, as the op reads it.
 _ROUNDED = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 

@@ -53,7 +53,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
 
 
 def _through_shared_memory(accelerator: Any) -> dict[str, Any]:
-    """What `deepspeed_shm_comm` leaves; nothing without the op."""
+    """The results of `deepspeed_shm_comm`; nothing without the op."""
     builder = accelerator.create_op_builder("ShareMemCommBuilder")
     if op_builders.is_missing(builder) or not builder.is_compatible():
         return {}

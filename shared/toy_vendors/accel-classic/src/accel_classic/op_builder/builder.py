@@ -12,7 +12,7 @@ from deepspeed.ops.op_builder.builder import OpBuilder
 
 
 class SYCLOpBuilder(OpBuilder):
-    """Finds sources beside itself; where others would compile, it imports a Python module."""
+    """Finds sources next to itself; where others would compile, it imports a Python module."""
 
     def sycl_kernel_path(self, code_path: str) -> str:
         """Path of a source file of this package."""
