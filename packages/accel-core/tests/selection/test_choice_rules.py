@@ -193,7 +193,7 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
         return Expected("ACC-203", [], _labels(asked))
     taken = served(case, winner)
     unknown_keys = [key for key in case.skip if key not in {c.key for c in everyone}]
-    typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which is no candidate"] if unknown_keys else []
+    typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which no candidate"] if unknown_keys else []
     reported = (
         ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
     )
