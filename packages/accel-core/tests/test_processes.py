@@ -75,8 +75,9 @@ def test_ctrl_c_gives_a_grace_period(seconds: int, tmp_path: Path) -> None:
         if (tmp_path / "ready").exists():
             raise KeyboardInterrupt
 
-    # Not signal.pause(), which misses a signal that arrives just before it.
+    # A shell's background jobs ignore SIGINT; signal.pause() misses a signal that arrives just before it.
     wait = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     open('ready', 'w').close()
     while True: time.sleep(0.01)
