@@ -64,6 +64,8 @@ def test_a_command_whose_package_is_missing_is_answered_with_the_package(bare: A
             assert result.err.startswith(f"`accel {name}` needs {project.parent.name}: ")
             assert f" ./packages/{project.parent.name}" in result.err
             assert "invalid choice" not in result.err
+    former = bare.run("ops", "profile", "train.py")
+    assert (former.status, former.err) == (2, bare.run("zero").err)
 
 
 def test_a_command_that_an_older_release_of_its_package_lacks_is_answered_with_an_upgrade(bare: Any) -> None:
@@ -128,6 +130,37 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     own = bare.run("env", "--json")
     assert own.status == 0
     assert "'env' of accel-extra is left out" in own.err
+
+
+def test_missing_requirement_names_pip_command(bare: Any) -> None:
+    requires = ("Pretty-Printer >=2,<3", "hidden; extra == 'more'")
+    commands = {"early": "tool.inner.command", "late": "tool:LATE"}
+    bare.distribution("accel-tool", "1.0", {"accel.commands": commands}, requires)
+    bare.module("tool/inner/command.py", "import pretty_printer.colours")
+    bare.module("tool/inner/__init__.py", "")
+    bare.module(
+        "tool/__init__.py",
+        """
+        class LATE:
+            def add_arguments(parser): parser.add_argument("module")
+            def run(args): __import__(args.module)
+        """,
+    )
+    for words in (["early"], ["late", "pretty_printer"]):
+        broken = bare.run(*words)
+        assert broken.status == 1
+        assert broken.err.startswith("this sub-command of accel-tool needs Pretty-Printer: ")
+        assert "; pip install 'Pretty-Printer>=2,<3' [ACC-105]\n" in broken.err
+    other = bare.run("late", "hidden")
+    assert "ModuleNotFoundError: No module named 'hidden'" in other.err
+    assert "[ACC-" not in other.err
+
+    bare.module("rich/__init__.py", "raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')")
+    for name in ("doctor", "ops", "env"):
+        broken = bare.run(name)
+        assert broken.err.startswith("this sub-command of accel-core needs rich: ")
+        assert "pip install 'rich>=13'" in broken.err
+    assert bare.run("--help").status == 0
 
 
 def test_a_reader_that_stops_reading_is_no_traceback() -> None:

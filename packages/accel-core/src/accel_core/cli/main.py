@@ -21,6 +21,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
-from accel_core.install import pip_install
 from accel_core.processes import stdout_to_stderr
 from accel_core.vendor import declaring_package, distribution_version, resolve
 
@@ -75,17 +75,44 @@ class Origin:
             command.add_arguments(parser)
         except InvalidCommand:
             raise
+        except ModuleNotFoundError as error:
+            raise self.lacking(error) or self._invalid(f"{type(error).__name__}: {error}") from error
         except (Exception, SystemExit) as error:
             raise self._invalid(f"{type(error).__name__}: {error}") from error
         loaded: Command = command
         return loaded
 
+    def lacking(self, error: ModuleNotFoundError) -> InvalidCommand | None:
+        """Return the error for a module that is not installed; None if none of our packages requires it."""
+        name = (error.name or "").partition(".")[0]
+        for package in dict.fromkeys((self.package, "accel-core")):
+            for requirement in _requirements(package):
+                distribution = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+                if distribution.lower().replace("-", "_") != name.lower():
+                    continue
+                from accel_core.install import pip_install  # not needed to run a command
+
+                return InvalidCommand(
+                    f"this sub-command of {self.package} needs {distribution}: {error} (from {self.target})",
+                    do=pip_install(requirement),
+                )
+        return None
+
     def _invalid(self, found: str) -> InvalidCommand:
         return InvalidCommand(
             f"the sub-command of {self.package} cannot be used: {found} (from {self.target}); expected an "
             "object with add_arguments(parser) and run(args) -> int",
-            do=f"{pip_install(self.package, options='--upgrade')}, or pip uninstall {self.package}",
+            do=f"upgrade or remove it: pip uninstall {self.package}",
         )
+
+
+def _requirements(package: str) -> list[str]:
+    """Return what an installed package requires, as `rich>=13`; without the requirements of its extras."""
+    try:
+        found = importlib.metadata.requires(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [each.replace(" ", "") for each in found if "extra ==" not in each]
 
 
 _OWN = {
@@ -106,6 +133,8 @@ _ELSEWHERE = {
     "verify": "accel-testkit",
     "zero": "accel-zero",
 }
+#: Former names of sub-commands, which still work.
+_FORMER = {"ops profile": ("zero", "profile")}
 
 
 def missing(name: str) -> InvalidCommand | None:
@@ -113,6 +142,8 @@ def missing(name: str) -> InvalidCommand | None:
     package = _ELSEWHERE.get(name)
     if package is None:
         return None
+    from accel_core.install import pip_install  # not needed to run a command
+
     version = distribution_version(package)
     return InvalidCommand(
         f"`accel {name}` needs {package}: "
@@ -145,6 +176,8 @@ _WRONG_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns its exit status, 2 for wrong usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    former = " ".join(arguments[:2])
+    arguments = [*_FORMER.get(former, arguments[:2]), *arguments[2:]]
     try:
         status = _run(arguments)
         if sys.stdout is not None:  # None: it was closed when Python started
@@ -186,7 +219,10 @@ def _run(arguments: Sequence[str]) -> int:
     if called is None:
         parser.print_help()
         return _WRONG_USAGE
-    return called.run(parsed)
+    try:
+        return called.run(parsed)
+    except ModuleNotFoundError as error:  # of an import that this command makes when it needs it
+        raise found[str(wanted)].lacking(error) or error from error
 
 
 # ---------------------------------------------------------------------------- what commands share
