@@ -325,20 +325,20 @@ struct Call {
   }
 };
 
-// Fills in the operator's generator argument where the caller left it out. Whether it has one.
+// Fills in the operator's generator argument where the caller left it out. False if it draws from the default one.
 bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c10::DeviceIndex device) {
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
-    if (arguments[i].name() != "generator") continue;
     auto& value = stack[first + i];
+    if (arguments[i].name() == "dropout_p" && value.toDouble() == 0) return true;  // attention draws for dropout alone
+    if (arguments[i].name() != "generator") continue;
     if (value.isNone()) value = next_generator(default_generator(device));
     return true;
   }
   return false;
 }
 
-// For random operators without a generator argument: gives the host's default generator the device generator's state
-// for a scope.
+// Gives the host's default generator the state of the device's for a scope.
 class DefaultGeneratorSwap {
  public:
   explicit DefaultGeneratorSwap(at::Generator device) : device_(std::move(device)), host_(at::detail::getDefaultCPUGenerator()) {
@@ -376,8 +376,7 @@ void compute(Call& call, Stack* stack) {
   if (call.device < 0) call.device = current_device();
 
   std::optional<DefaultGeneratorSwap> swap;
-  const bool random = op.hasTag(at::Tag::nondeterministic_seeded);
-  if (random && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
+  if (op.hasTag(at::Tag::nondeterministic_seeded) && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
     swap.emplace(next_generator(default_generator(call.device)));
   }
   {
