@@ -72,6 +72,9 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
 // torch's own code for these two allocates on the current device, whichever the tensor is on.
 const Tensor& resize(const Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   const c10::DeviceGuard guard(self.device());
+  const auto bytes = at::detail::computeStorageNbytesContiguous(size, self.itemsize(), self.storage_offset());
+  // Grown here, by the hook: torch's own code copies the contents as memory of the host.
+  if (bytes > self.storage().nbytes()) at::native::resize_bytes_nocuda(self.storage(), bytes);
   return at::native::resize_(self, size, format);
 }
 

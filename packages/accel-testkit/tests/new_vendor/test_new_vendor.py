@@ -17,6 +17,7 @@ import yaml
 
 import accel_sim
 from accel_core.cli.main import main
+from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import distribution_version, module_exists
 from accel_sim import build
 from accel_testkit import new_vendor
@@ -105,7 +106,7 @@ def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(devic
 @pytest.mark.slow
 def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(device, run, folder) -> None:
     checks = suite(run, device, folder, "device", "multi")
-    assert {check["trait"] for check in checks} == {"", "graphs"}
+    assert {check["trait"] for check in checks} == {"", "graphs", *cuda_only()}
     assert {check["tier"] for check in checks} == {"device", "multi"}
 
 
