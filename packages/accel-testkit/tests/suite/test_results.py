@@ -96,9 +96,7 @@ def test_wrong_operator_of_torch_is_the_cause(run_suite: Any, install_site: Any,
     wrong = lambda *a, **more: right(*a, **more) * (1 + next(number) % 2)  # noqa: E731
     monkeypatch.setattr(functional, "scaled_dot_product_attention", wrong)
     files = [f"accel_testkit.suite.test_{file}" for file in ("op_attention", "operators", "op_quantizer")]
-    checks = run_suite(*files, "-k", "hosts or causal-fp32 or quantizer", "--accel", "good").document[
-        "checks"
-    ]
+    checks = run_suite(*files, "-k", "hosts or two_ops or quantizer", "--accel", "good").document["checks"]
     causes = {row["id"].partition(".")[0]: row["cause"] for row in checks if row["outcome"] == "failed"}
     assert causes == dict.fromkeys(("operators", "op_attention"), "torch's scaled_dot_product_attention")
 
