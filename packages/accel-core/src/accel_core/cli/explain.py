@@ -31,8 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
 def paragraphs() -> dict[str, str]:
     """Return the paragraphs of docs/errors.md by code, present or former."""
-    # hatch_build.py copies the page into the package.
-    page = Path(__file__).parents[1] / "errors.md"
+    page = Path(__file__).parents[1] / "errors.md"  # copied by hatch_build.py
     if not page.is_file():
         page = Path(__file__).parents[5] / "docs/errors.md"  # an editable install
     found = re.findall(r"(?ms)^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page.read_text(encoding="utf-8"))

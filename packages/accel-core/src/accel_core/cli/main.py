@@ -26,10 +26,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
+from accel_core.install import pip_install
 from accel_core.processes import stdout_to_stderr
 from accel_core.vendor import declaring_package, distribution_version, resolve
 
@@ -79,19 +80,14 @@ class Origin:
             raise self.lacking(error) or self._invalid(f"{type(error).__name__}: {error}") from error
         except (Exception, SystemExit) as error:
             raise self._invalid(f"{type(error).__name__}: {error}") from error
-        loaded: Command = command
-        return loaded
+        return cast("Command", command)
 
     def lacking(self, error: ModuleNotFoundError) -> InvalidCommand | None:
         """Return the error for a module that is not installed; None if none of our packages requires it."""
-        name = (error.name or "").partition(".")[0]
-        for package in dict.fromkeys((self.package, "accel-core")):
-            for requirement in _requirements(package):
-                distribution = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-                if distribution.lower().replace("-", "_") != name.lower():
-                    continue
-                from accel_core.install import pip_install  # not needed to run a command
-
+        name = (error.name or "").partition(".")[0].lower()
+        for requirement in (*_requirements(self.package), *_requirements("accel-core")):
+            distribution = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+            if distribution.lower().replace("-", "_") == name:
                 return InvalidCommand(
                     f"this sub-command of {self.package} needs {distribution}: {error} (from {self.target})",
                     do=pip_install(requirement),
@@ -142,8 +138,6 @@ def missing(name: str) -> InvalidCommand | None:
     package = _ELSEWHERE.get(name)
     if package is None:
         return None
-    from accel_core.install import pip_install  # not needed to run a command
-
     version = distribution_version(package)
     return InvalidCommand(
         f"`accel {name}` needs {package}: "

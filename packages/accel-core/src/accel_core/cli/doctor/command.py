@@ -90,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
+#: Narrower than this, devices share a column with the state.
+_WIDE = 120
 #: Width without a terminal: nothing is wrapped.
 _UNLIMITED = 100_000
 _BLANKS = re.compile(r"[ ]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
@@ -159,14 +161,19 @@ def _replaced(rows: Sequence[Status], kind: str) -> str:
 
 
 def _candidates(report: DoctorReport, width: int) -> Table:
+    wide = width >= _WIDE
     table = Table(box=box.SIMPLE_HEAD if width < _UNLIMITED else None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("accelerator", "state", "devices", "why"):
+    for title in ("accelerator", "state", "devices", "why") if wide else ("accelerator", "state", "why"):
         table.add_column(title, no_wrap=title != "why", overflow="fold")
     for candidate in report.facts.explanation.candidates:
         state = Text(candidate.state.value, _STYLES.get(candidate.state, ""))
-        package = f"{candidate.package} {candidate.version}: " if candidate.version else ""
+        package = f"{candidate.package} {candidate.version}" if candidate.version else ""
         devices = "" if candidate.devices is None else str(candidate.devices)
-        table.add_row(Text(candidate.label), state, devices, Text(f"{package}{candidate.reason}"))
+        named = package and (wide or candidate.state is not State.ABSENT)  # of no interest if it is absent
+        why = Text(f"{package}: {candidate.reason}" if named else candidate.reason)
+        if devices and not wide:
+            state.append(f"\n{devices} device{'' if devices == '1' else 's'}")
+        table.add_row(Text(candidate.label), state, *([devices] if wide else []), why)
     return table
 
 
