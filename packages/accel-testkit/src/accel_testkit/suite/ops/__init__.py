@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from accel_testkit.suite.ops import attention, inference, optimizers, plain, quantizers
+from accel_testkit.suite.ops import attention, inference, optimizers, quantizers, torch_fallbacks
 from accel_testkit.suite.ops.spec import OpSpec
 
 #: Every function that has samples.
 SPECS: tuple[OpSpec, ...] = (
-    *optimizers.SPECS, *inference.SPECS, *attention.SPECS, *plain.SPECS, *quantizers.SPECS,
+    *optimizers.SPECS, *inference.SPECS, *attention.SPECS, *torch_fallbacks.SPECS, *quantizers.SPECS,
 )  # fmt: skip
 
 
