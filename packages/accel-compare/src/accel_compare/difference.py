@@ -407,7 +407,7 @@ def _scale(result: Digest, event: OpCall) -> float:
 
 
 def _summed(result: Digest, event: OpCall) -> tuple[float, int]:
-    """Return the norm next to which a sum that cancels is rounding, and its number of terms; 0 and 1 for others.
+    """Return the norm that the rounding of a cancelling sum is compared with, and its number of terms; else 0 and 1.
 
     A gradient of a bias sums gradients whose true sum may be zero, in its own operation or in that of its layer.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VisibleDevices:
-    """How a runtime reads a list such as `0,2`. Another entry than a device ends the list, a repeated one counts once.
+    """How a runtime reads a list such as `0,2`. An entry other than a device ends it, a repeated one counts once.
 
     variables: the first that is set decides.
     number:    pattern of an entry with a number, which is its first group; a group `rest` ends the list.
