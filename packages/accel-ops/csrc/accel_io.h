@@ -72,12 +72,6 @@ ACCEL_API int accel_io_wait(accel_io* engine, int64_t id, int64_t timeout_ms, ac
 // Forgets a request that has ended. ESRCH; EBUSY: it has not ended.
 ACCEL_API int accel_io_forget(accel_io* engine, int64_t id);
 
-// Bytes that a request has transferred so far, in any order, or -ESRCH.
-ACCEL_API int64_t accel_io_progress(accel_io* engine, int64_t id);
-
-// Starts no further block of the request. It ends, with ECANCELED, when those in flight have.
-ACCEL_API int accel_io_cancel(accel_io* engine, int64_t id);
-
 // Starts no further block, and waits until none is in flight. ETIMEDOUT: some are; the engine is paused nevertheless.
 ACCEL_API int accel_io_pause(accel_io* engine, int64_t timeout_ms);
 ACCEL_API int accel_io_resume(accel_io* engine);

@@ -86,10 +86,6 @@ ACCEL_API int accel_sum_of_squares(const accel_tensor_lists* lists, double* resu
 // its conversion, as accel_sum_of_squares computes it; 0 without a destination. The memory must not overlap.
 ACCEL_API int accel_copy_gradient(const accel_gradient* gradient, double* result);
 
-// Zeroes `first`, divided among the threads as a step on the same lists is: on a NUMA machine the pages of newly
-// allocated memory then lie on the node whose cores will update them.
-ACCEL_API int accel_zero(const accel_tensor_lists* lists);
-
 // Instruction sets: 1, 3 and 4 are the x86-64 levels, 5 is Arm's SVE, 0 any other architecture. accel_set_level returns
 // ACCEL_BAD_LEVEL for a level that this machine lacks.
 ACCEL_API int32_t accel_level(void);

@@ -166,21 +166,6 @@ int accel_io_forget(accel_io* engine, int64_t id) {
   return 0;
 }
 
-int64_t accel_io_progress(accel_io* engine, int64_t id) {
-  const Guard guard(engine->mutex);
-  const Job* const job = engine->jobs.find(id);
-  return job ? job->moved : -ESRCH;
-}
-
-int accel_io_cancel(accel_io* engine, int64_t id) {
-  const Guard guard(engine->mutex);
-  Job* const job = engine->jobs.find(id);
-  if (!job) return ESRCH;
-  if (!job->exhausted()) job->fail(ECANCELED, job->next);
-  engine->notify_if_ended(*job);
-  return 0;
-}
-
 int accel_io_pause(accel_io* engine, int64_t timeout_ms) {
   const Guard guard(engine->mutex);
   engine->paused = true;

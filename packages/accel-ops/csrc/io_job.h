@@ -18,7 +18,6 @@ struct Job : Allocated {
   accel_io_request request{};
   int64_t id = 0;
   int64_t next = 0;          // file offset of the first byte of which no block has been made
-  int64_t moved = 0;         // bytes transferred
   int64_t error_offset = 0;
   int32_t error = 0;
   int32_t blocks = 0;        // in flight

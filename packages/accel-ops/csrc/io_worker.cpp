@@ -165,7 +165,6 @@ void Worker::finish(Block& block, int error) {
   if (block.slot >= 0) staging_.release(block.slot);
   const Guard guard(engine_.mutex);
   Job& job = *block.job;
-  job.moved += block.got;
   if (error) job.fail(error, block.offset + block.got);
   job.blocks--;
   engine_.in_flight--;

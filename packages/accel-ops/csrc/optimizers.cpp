@@ -157,12 +157,3 @@ int accel_lion(
                        to_float(1 - lr * weight_decay), to_float(grad_factor), to_float(at_zero)};
   return run(*lists, level().lion, &op);
 }
-
-int accel_zero(const accel_tensor_lists* lists) {
-  const int32_t type = lists->state_type;
-  if (!is_float_type(type)) return ACCEL_BAD_TYPE;
-  for_each_part(*lists, [&](int64_t i, int64_t first, int64_t last) {
-    std::memset(element(lists->first[i], first, type), 0, static_cast<size_t>((last - first) * element_size(type)));
-  });
-  return ACCEL_OK;
-}

@@ -239,29 +239,6 @@ PyObject* pack(PyObject*, PyObject* const* given, Py_ssize_t lists) {
   return made;
 }
 
-// advance(list, amount): adds a number to step counters, float32 scalars, if all have one value; returns the new value, or
-// None, with nothing written.
-PyObject* advance(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  double amount;
-  const Py_ssize_t counters = count == 2 && read_real(given[1], amount) ? length(given[0]) : -1;
-  if (counters < 1) Py_RETURN_NONE;
-  auto** const all = static_cast<float**>(std::malloc(static_cast<size_t>(counters) * sizeof(float*)));
-  bool equal = all != nullptr;
-  for (Py_ssize_t i = 0; equal && i < counters; ++i) {
-    Tensor tensor;
-    PyObject* const object = entry(given[0], i);
-    equal = object && read_bits(object, tensor) && tensor.type == ACCEL_F32 && tensor.size == 1;
-    if (equal) all[i] = static_cast<float*>(tensor.data);
-    equal = equal && *all[i] == *all[0];
-  }
-  const float value = equal ? *all[0] + static_cast<float>(amount) : 0;
-  if (equal && amount != 0)
-    for (Py_ssize_t i = 0; i < counters; ++i) *all[i] = value;
-  std::free(all);
-  if (!equal) Py_RETURN_NONE;
-  return PyFloat_FromDouble(value);
-}
-
 template <class Function>
 PyCFunction method(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
@@ -298,7 +275,6 @@ PyObject* setup(PyObject*, PyObject* arguments) {
 PyMethodDef g_functions[] = {
     {"adam_update", new_adam_update, METH_VARARGS, nullptr},
     {"pack", method(pack), METH_FASTCALL, nullptr},
-    {"advance", method(advance), METH_FASTCALL, nullptr},
     {"setup", setup, METH_VARARGS, nullptr},
     {}};
 PyModuleDef g_module{PyModuleDef_HEAD_INIT, "accel_ops_library", nullptr, -1, g_functions, nullptr, nullptr, nullptr, nullptr};

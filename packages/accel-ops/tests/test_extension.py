@@ -269,7 +269,7 @@ def test_without_what_it_needs_calls_go_through_ctypes(
     module = library._module(path)
     assert module is library.WithoutModule
     assert module.adam_update({}, python.adam_update) is python.adam_update
-    assert module.pack([torch.ones(1)]) is module.advance([torch.zeros(())], 1.0) is None
+    assert module.pack([torch.ones(1)]) is None
 
 
 def _exchange_of_version(major: int) -> Any:

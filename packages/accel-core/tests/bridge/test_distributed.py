@@ -260,7 +260,6 @@ dist.all_reduce(torch.ones(3))
 FIRST = {
     "deepspeed": "import torch, deepspeed",
     "register_backend": "import torch, accel_cpu; accel_cpu.register_backend()",
-    "checkpoint": "import torch; from accel_ops.io.checkpoint import CheckpointWriter; CheckpointWriter('unused')",
 }
 
 

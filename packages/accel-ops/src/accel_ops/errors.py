@@ -53,9 +53,5 @@ class TransferFailed(AccelError, OSError, code="ACC-509"):
         return partial(TransferFailed, do=self.do, **facts), (self.message,)
 
 
-class InvalidFile(AccelError, ValueError, code="ACC-511"):
-    """A file that does not have the layout of safetensors, or of a distributed checkpoint, or not all of it."""
-
-
 class UnsuitableFolder(AccelError, ValueError, code="ACC-512"):
     """A folder in which file I/O cannot be measured: none, in memory, read-only, or with too little room."""

@@ -45,8 +45,7 @@ static int wait_all(const int64_t* ids, Part* part) {
   for (int i = 0; i < PIECES; ++i) {
     accel_io_result result;
     if (ids[i] < 0 || accel_io_wait(g_engine, ids[i], -1, &result)) exit(3);
-    if (accel_io_progress(g_engine, ids[i]) < result.done) exit(3);
-    if (result.error && !g_faults && result.error != ECANCELED) exit(3);
+    if (result.error && !g_faults) exit(3);
     failed += result.error != 0;
     if (accel_io_forget(g_engine, ids[i])) exit(3);
   }
@@ -67,7 +66,6 @@ static void* work(void* argument) {
     for (int64_t i = 0; i < room * PIECES; ++i) from[i] = (char)next_random(&state);
     int64_t ids[PIECES];
     for (int i = 0; i < PIECES; ++i) ids[i] = submit(ACCEL_IO_WRITE, from + i * room, room, begin + i * room);
-    if (round % 8 == 7) accel_io_cancel(g_engine, ids[PIECES - 1]);
     if (wait_all(ids, part)) continue;
     for (int i = 0; i < PIECES; ++i) ids[i] = submit(0, to + i * room, room, begin + i * room);
     if (!wait_all(ids, part)) part->differ += memcmp(from, to, (size_t)(room * PIECES)) != 0;

@@ -44,7 +44,6 @@ def session(engine: str) -> Iterator[Session]:
 #: What programs need of file I/O, and of the system.
 _IMPORTS = """
 import os, resource, signal, sys, torch
-from accel_ops import io
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 """
@@ -68,42 +67,3 @@ def run_program(tmp_path: Path) -> Run:
         return processes.run(command, 300, env=given, cwd=tmp_path)
 
     return run
-
-
-#: Children save a state after the other, and are killed at a random time; what is found each time is one of the states.
-_STORM = """
-import random, time
-folder, kills = sys.argv[1], int(sys.argv[2])
-os.mkdir(folder)
-{saver}
-save(0)
-draw, last, advances, leftovers, files = random.Random(kills), 0, 0, 0, len(os.listdir(folder))
-for kill in range(kills):
-    child = os.fork()
-    if not child:
-        number = last
-        while True:
-            number += 1
-            save(number)
-    time.sleep(draw.uniform(0, {longest}))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    number = found(kill)
-    assert number >= last, (number, last)
-    leftovers += len(os.listdir(folder)) > files
-    advances, last = advances + (number > last), number
-save(1)
-assert len(os.listdir(folder)) == files, os.listdir(folder)
-print(advances, leftovers)
-"""
-
-
-def storm(run_program: Run, saver: str, longest: float, folder: Path, kills: int) -> tuple[int, int]:
-    """Kill processes that save; return how many had saved something, and how many left files.
-
-    saver: defines `save(number)`, and `found(kill)`, which checks what is there and returns its number.
-    """
-    ended = run_program(_STORM.format(saver=saver, longest=longest), folder / "saved", kills)
-    assert ended.returncode == 0, ended.stderr
-    advances, leftovers = map(int, ended.stdout.split())
-    return advances, leftovers

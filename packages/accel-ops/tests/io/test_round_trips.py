@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written is what is read: any size, offset, memory, type and shape, on every engine and file system."""
 
-import asyncio
-import errno
 import os
 import random
 import shutil
@@ -16,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from accel_ops import io
 from accel_ops.errors import TransferFailed
 from accel_ops.io import session as sessions
 from accel_ops.io import transfers
@@ -219,36 +216,17 @@ def test_requests_are_byte_equal(mounted: Path, engine: str, count: int, most: i
     round_trips(mounted / "file", engine, 3, count // 3, most)
 
 
-# --- `File` and its futures: for threads and for asyncio
+# --- what a transfer promises
 
 
-@pytest.fixture
-def file(each_engine: None, tmp_path: Path) -> Iterator[io.File]:
-    """A new file on each engine."""
-    with io.File(tmp_path / "file", block_size=16384, depth=4, workers=2, durability="data") as made:
-        yield made
-
-
-def test_futures_are_done_with_all_bytes(file: io.File, engine: str) -> None:
-    data = torch.arange(100_000)
-    futures = [file.submit_write(data[begin : begin + 1000], begin * 8) for begin in range(0, 100_000, 1000)]
-    assert [future.result() for future in futures] == [8000] * 100
-    assert all(future.done() and future.progress() == 8000 for future in futures)
-    into = torch.empty_like(data)
-    future = file.submit_read(into)
-    assert future.wait()
-    assert (future.result(), future.result(timeout=1)) == (data.nbytes, data.nbytes)
-    assert torch.equal(into, data)
-    assert file.engine() == (engine, "ACCEL_IO_ENGINE")
-
-
-def test_writes_that_nobody_awaits_are_not_kept_once_they_have_ended(file: io.File) -> None:
-    for number in range(50):
-        transfer = file.submit_write(torch.ones(1000), number)._transfer
-        assert isinstance(transfer, Transfer)
-        assert transfer._engine is not None
-        assert transfer._engine.wait(transfer._number, 60_000) is not None
-    assert len(transfers.such_as(lambda each: each.uses(transfer._engine))) == 1
+def test_a_wait_with_a_limit_ends(session: Session, tmp_path: Path) -> None:
+    session.engine.pause(-1)
+    transfer = session.submit(torch.ones(1000), tmp_path / "file", write=True)
+    assert not transfer.ended(0.01)
+    with pytest.raises(TimeoutError):
+        transfer.wait(0.01)
+    session.engine.resume()
+    assert (transfer.wait(), transfer.wait(1)) == (4000, 4000)
 
 
 def test_a_device_s_transfer_that_fails_keeps_no_tensor(session: Session, tmp_path: Path) -> None:
@@ -280,65 +258,3 @@ def test_the_limit_at_exit_is_one_for_all_transfers(monkeypatch: pytest.MonkeyPa
     with pytest.warns(RuntimeWarning, match="incomplete"):
         sessions._at_exit()
     assert limits == [30, 0, 0]
-
-
-def test_futures_can_be_awaited(file: io.File) -> None:
-    data = torch.arange(200_000)
-
-    async def transfer() -> torch.Tensor:
-        halves = (data[:100_000], data[100_000:])
-        assert await asyncio.gather(
-            *(file.submit_write(half, 800_000 * position) for position, half in enumerate(halves))
-        ) == [800_000, 800_000]
-        into = torch.empty_like(data)
-        assert await file.submit_read(into) == data.nbytes
-        with pytest.raises(TransferFailed) as caught:
-            await file.submit_read(torch.empty_like(data), 8)
-        assert (caught.value.errno, caught.value.done) == (errno.ENODATA, data.nbytes - 8)
-        return into
-
-    assert torch.equal(asyncio.run(transfer()), data)
-
-
-def test_a_cancelled_task_cancels_its_transfer(file: io.File) -> None:
-    async def cancel() -> io.TransferFuture:
-        file._session.engine.pause(-1)
-        future = file.submit_write(torch.ones(1_000_000))
-        task = asyncio.ensure_future(future)
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        file._session.engine.resume()
-        return future
-
-    with pytest.raises(TransferFailed) as caught:
-        asyncio.run(cancel()).result()
-    assert (caught.value.errno, caught.value.done) == (errno.ECANCELED, 0)
-
-
-def test_a_wait_with_a_limit_ends(file: io.File) -> None:
-    file._session.engine.pause(-1)
-    future = file.submit_write(torch.ones(1000))
-    assert not future.done()
-    assert not future.wait(0.01)
-    assert future.progress() == 0
-    with pytest.raises(TimeoutError):
-        future.result(0.01)
-    file._session.engine.resume()
-    assert future.result() == 4000
-
-
-def test_functions_transfer_one_tensor(tmp_path: Path) -> None:
-    assert io.write(tmp_path / "file", torch.ones(10), 4, durability="full") == 40
-    into = torch.empty(10)
-    assert io.read(tmp_path / "file", into, 4) == 40
-    assert torch.equal(into, torch.ones(10))
-
-
-def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="sometimes"):
-        io.File(tmp_path / "file", durability="sometimes")
-    with pytest.raises(ValueError, match="-1"):
-        io.File(tmp_path / "file").write(torch.ones(3), -1)
-    assert not (tmp_path / "file").exists()

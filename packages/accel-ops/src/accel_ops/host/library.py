@@ -41,7 +41,6 @@ class WithoutModule:
 
     adam_update = staticmethod(lambda adams, function: function)
     pack = staticmethod(lambda *lists: None)
-    advance = staticmethod(lambda counters, amount: None)
 
 
 @dataclass(frozen=True)

@@ -86,15 +86,6 @@ class NativeEngine:
         """Delete what is known of a request that has ended."""
         self._functions.accel_io_forget(self._engine, number)
 
-    def progress(self, number: int) -> int:
-        """Return the bytes that a request has transferred so far."""
-        moved: int = self._functions.accel_io_progress(self._engine, number)
-        return max(0, moved)
-
-    def cancel(self, number: int) -> None:
-        """Start no further block of the request. It ends, with ECANCELED, once those in flight have."""
-        self._functions.accel_io_cancel(self._engine, number)
-
     def pause(self, timeout: int) -> bool:
         """Start no further block; return whether none is in flight any more."""
         return bool(self._functions.accel_io_pause(self._engine, timeout) == 0)
@@ -139,10 +130,8 @@ class _DividedRequest:
 
     request: IoRequest
     left: int
-    moved: int = 0
     error: int = 0
     error_at: int = 0
-    cancelled: bool = False
 
     def fail(self, error: int, at: int) -> None:
         if not self.error or at < self.error_at:
@@ -200,17 +189,6 @@ class PythonEngine:
         with self._changed:
             self._jobs.pop(number, None)
 
-    def progress(self, number: int) -> int:
-        """Return transferred bytes; see `NativeEngine`."""
-        with self._changed:
-            return self._jobs[number].moved if number in self._jobs else 0
-
-    def cancel(self, number: int) -> None:
-        """Cancel a request; see `NativeEngine`."""
-        with self._changed:
-            if number in self._jobs:
-                self._jobs[number].cancelled = True
-
     def pause(self, timeout: int) -> bool:
         """Start no further block; see `NativeEngine`."""
         with self._changed:
@@ -249,10 +227,9 @@ class PythonEngine:
                 self._changed.wait_for(lambda: not self._paused)
                 self._in_flight += 1
                 # A block before one that has failed is still wanted: threads overtake each other.
-                skipped = job.cancelled or (job.error and begin > job.error_at)
+                skipped = job.error and begin > job.error_at
             moved, error = (0, errno.ECANCELED) if skipped else _transfer(job.request, begin, end)
             with self._changed:
-                job.moved += moved
                 if error:
                     job.fail(error, begin + moved)
                 job.left -= 1

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Opens files for transfers, follows links that may be followed, and replaces a file at once by a complete one.
+"""Opens files for transfers, and follows links that may be followed.
 
 Files are opened with O_DIRECT where the file has it, never truncated, new ones with mode 0600. Links on the way to a
 file that will be written are not followed where another user may have laid them.
@@ -8,15 +8,11 @@ file that will be written are not followed where another user may have laid them
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeAlias
 
 from accel_ops.io import engines
@@ -47,17 +43,16 @@ class OpenFile:
             os.close(fd)
 
 
-def open_file(name: Name, *, write: bool, size: int, native: bool, own: bool = False) -> OpenFile:
+def open_file(name: Name, *, write: bool, size: int, native: bool) -> OpenFile:
     """Open a file by name, or take another descriptor of one that is open; raises OSError.
 
     size:   bytes of the request; small ones need no direct I/O.
     native: whether the library transfers, which alone has memory as direct I/O demands it.
-    own:    whether a descriptor is one of ours, whose file is opened again with O_DIRECT.
     A descriptor that is passed stays the caller's. A link that another user may have laid is not written to.
     """
     direct = bool(_DIRECT) and size >= _SMALLEST_BLOCK and native
     if isinstance(name, int):
-        file = _another(name, write, direct and own)
+        file = _another(name, write)
     else:
         file = _by_name(name, write, direct)
     try:
@@ -99,7 +94,7 @@ def _open(path: str | bytes, flags: int) -> int:
     return os.open(followed(os.fsdecode(path)), flags | os.O_NOFOLLOW, 0o600)
 
 
-def _another(fd: int, write: bool, direct: bool) -> OpenFile:
+def _another(fd: int, write: bool) -> OpenFile:
     """Return a descriptor of the same file, so that the caller may close his at any time."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     access = flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
@@ -107,11 +102,6 @@ def _another(fd: int, write: bool, direct: bool) -> OpenFile:
         verb = "reading" if write else "writing"
         raise OSError(errno.EBADF, f"descriptor {fd} is open for {verb} only")
     path, shown = f"/proc/self/fd/{fd}", _name_of(fd)
-    if direct:
-        # Where it is refused, or there is no /proc, a duplicate does.
-        with contextlib.suppress(OSError):
-            again = os.open(path, (os.O_WRONLY if write else os.O_RDONLY) | _DIRECT)
-            return OpenFile(shown, again, direct=True)
     direct = bool(flags & _DIRECT)
     if flags & os.O_APPEND and write:
         # With O_APPEND, Linux writes at the end of the file, whatever the offset.
@@ -181,135 +171,10 @@ def _version(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-#: O_NONBLOCK: a named pipe must not stop the process.
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class Replacement:
-    """`with Replacement(path) as new:` write to `new.fd`, then `new.replace()`. Otherwise nothing remains of it.
-
-    Until then only this user can read the file. It is locked, so that the one of a killed process is used again: killed
-    processes leave one, unless several save to the path at once. Raises OSError, also for a path that is not a regular
-    file.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = followed(os.fspath(path))
-        self._mode = _mode_at(self._path)
-        self._replaced = False
-        self.name, self.fd = self._claim()
-        os.set_blocking(self.fd, True)
-
-    def replace(self) -> None:
-        """Store the file on the device, then give it the name of the former one, and its mode; raises OSError."""
-        os.fchmod(self.fd, self._mode)
-        os.fsync(self.fd)
-        if not _is(self.name, self.fd):
-            raise FileNotFoundError(
-                errno.ENOENT, "removed by another process while it was written", self.name
-            )
-        # Opened first: where that is refused, the former file stays.
-        with _synchronized_after(os.path.dirname(self._path)):
-            os.replace(self.name, self._path)
-            self._replaced = True
-
-    def _claim(self) -> tuple[str, int]:
-        folder, name = os.path.split(self._path)
-        candidate = os.path.join(folder, f".{name}.part")
-        while True:
-            try:
-                fd = os.open(candidate, _FLAGS, 0o600)
-            except OSError:  # another user's, or a link, or a folder
-                break
-            try:
-                if not _lock(fd):
-                    os.close(fd)
-                    break
-                # Another process may have renamed the file since it was opened: it would now be a finished one.
-                if _is(candidate, fd):
-                    if not os.fstat(fd).st_mode & 0o077:
-                        os.ftruncate(fd, 0)
-                        return candidate, fd
-                    os.unlink(candidate)  # others may have opened it
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)
-        candidate = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
-        return candidate, os.open(candidate, _FLAGS | os.O_EXCL, 0o600)
-
-    def __enter__(self) -> Replacement:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not self._replaced and _is(self.name, self.fd):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self.name)
-        finally:
-            os.close(self.fd)
-
-
-def _mode_at(path: str) -> int:
-    """Return the mode of a file that replaces what is there: no set-id bits; nothing that another owner permits."""
-    usual = 0o666 & ~_umask()
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return usual
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file, which alone can be replaced", path)
-    # With a second name it may be any file of this user, which another one has linked here.
-    own = found.st_uid == os.geteuid() and found.st_nlink == 1
-    return found.st_mode & (0o777 if own else usual)
-
-
-def _umask() -> int:
-    """Return the umask, if possible without setting it, which would concern files of other threads."""
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
-
-
-def _lock(fd: int) -> bool:
-    """Lock a file that is ours alone; False where that cannot be: in use, foreign, or a file system without locks."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _is(path: str, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd))
-    except FileNotFoundError:
-        return False
-
-
 def synchronize_folder(path: str) -> None:
     """Have the device store the names in a folder."""
-    with _synchronized_after(path):
-        pass
-
-
-@contextlib.contextmanager
-def _synchronized_after(path: str) -> Iterator[None]:
-    """Have the device store the names in a folder at the end of a `with` statement."""
     folder = os.open(path or os.curdir, os.O_RDONLY)
     try:
-        yield
         os.fsync(folder)
     finally:
         os.close(folder)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files whose contents are tensors: transfers that share an engine, their futures, and many of which few are in flight.
+"""Transfers that share an engine.
 
 Fork: transfers pause until parent and child have parted. The child has none of them: it opens its own engines at its
 first transfer. Exit: transfers that nobody has awaited are completed, for 30 s at most.
@@ -12,10 +12,8 @@ all work that was queued before the transfer was submitted.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import dataclasses
-import errno
 import os
 import threading
 import time
@@ -23,23 +21,20 @@ import traceback
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 
 from accel_ops.errors import TransferFailed
-from accel_ops.host.c_interface import IO_DIRECT, IO_RESERVE, IO_WRITE, IoRequest, IoResult
+from accel_ops.host.c_interface import IO_DIRECT, IO_RESERVE, IO_WRITE, IoRequest
 from accel_ops.io import engines, transfers
 from accel_ops.io.engines import Engine, EngineOptions, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file
 from accel_ops.io.transfers import (
     Durability,
     Transfer,
-    failed,
     is_plain,
     lost_by_fork,
     synchronize,
@@ -252,7 +247,7 @@ class DeviceTransfer:
     ) -> None:
         self.file, self._session, self._tensor = file, session, tensor.detach()
         self._write, self._offset, self._durability = write, offset, durability
-        self._size, self._done, self._cancelled = tensor.nbytes, 0, False
+        self._size, self._done = tensor.nbytes, 0
         # What the caller has queued on the device must precede our copies, which another thread issues.
         _synchronize(tensor.device)
         self._process = os.getpid()
@@ -273,14 +268,6 @@ class DeviceTransfer:
         if not self.ended(timeout):
             raise TimeoutError(f"{self.file.name}: not transferred within {timeout} s")
         return self._future.result()
-
-    def progress(self) -> int:
-        """Return the bytes that have been transferred so far."""
-        return self._done
-
-    def cancel(self) -> None:
-        """Transfer no further chunk."""
-        self._cancelled = True
 
     def run(self) -> int:
         """On the thread of the session: transfer everything."""
@@ -337,8 +324,6 @@ class DeviceTransfer:
         return [(begin, min(begin + step, flat.numel())) for begin in range(0, flat.numel(), step)]
 
     def _started(self, part: torch.Tensor, position: int) -> Transfer:
-        if self._cancelled:
-            raise self._cancellation()
         shared = dataclasses.replace(self.file, fd=os.dup(self.file.fd))
         return self._session.start(shared, part, self._write, self._offset + position, Durability.NONE)
 
@@ -353,10 +338,6 @@ class DeviceTransfer:
         if into is not None:
             into.copy_(chunk[: into.nbytes].view(into.dtype))
         return chunk
-
-    def _cancellation(self) -> TransferFailed:
-        result = IoResult(self._done, self._offset + self._done, errno.ECANCELED)
-        return failed(self.file.name, self._write, self._size, self._offset, result)
 
 
 def _abandon(in_flight: deque[_InFlight]) -> None:
@@ -375,164 +356,3 @@ def _synchronize(device: torch.device) -> None:
         call(device)
     except TypeError:  # of a module with one device
         call()
-
-
-class TransferFuture:
-    """A transfer that was started. Dropping it ends nothing: the transfer is completed, and its error is lost."""
-
-    def __init__(self, transfer: Transfer | DeviceTransfer) -> None:
-        self._transfer = transfer
-
-    def __del__(self) -> None:
-        if isinstance(self._transfer, Transfer):
-            transfers.drop(self._transfer)
-
-    def result(self, timeout: float | None = None) -> int:
-        """Return the bytes that were transferred; raises TransferFailed (an OSError), TimeoutError."""
-        return self._transfer.wait(timeout)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the transfer has ended, well or not, at most `timeout` seconds; return whether it has."""
-        return self._transfer.ended(timeout)
-
-    def done(self) -> bool:
-        """Return True once the transfer has ended, well or not."""
-        return self._transfer.ended(0)
-
-    def progress(self) -> int:
-        """Return the bytes that have been transferred so far."""
-        return self._transfer.progress()
-
-    def cancel(self) -> None:
-        """Transfer no further block; `result` then raises TransferFailed (ECANCELED), unless all were in flight."""
-        self._transfer.cancel()
-
-    def __await__(self) -> Generator[object, None, int]:
-        """`await future` waits on a thread of the event loop's executor; a cancelled task cancels the transfer."""
-        return self._awaited().__await__()
-
-    async def _awaited(self) -> int:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, self._transfer.wait)
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
-
-
-class File:
-    """A file by name, or by the descriptor of an open file, with its own engine.
-
-    block_size: bytes of one system call, at most.
-    depth:      blocks in flight of each of the `workers`, at most.
-    durability: what has reached the device when a write has ended: `none`, `data` or `full`.
-    The file is opened by each transfer, created by the first write, and never truncated.
-    """
-
-    def __init__(
-        self,
-        name: Name,
-        *,
-        block_size: int = 1 << 20,
-        depth: int = 32,
-        workers: int = 1,
-        durability: str = "none",
-    ) -> None:
-        self.name = name if isinstance(name, int) else os.fspath(name)
-        self._durability = Durability(durability)
-        self._session = Session(EngineOptions(block_size, depth, workers))
-
-    def submit_read(self, tensor: torch.Tensor, offset: int = 0) -> TransferFuture:
-        """Start to read the tensor's bytes; it must not be used before. Raises OSError, InvalidTensors."""
-        return TransferFuture(self._session.submit(tensor, self.name, write=False, offset=offset))
-
-    def submit_write(self, tensor: torch.Tensor, offset: int = 0) -> TransferFuture:
-        """Start to write the tensor's bytes; it must not be changed before. Raises OSError, InvalidTensors."""
-        return TransferFuture(
-            self._session.submit(tensor, self.name, write=True, offset=offset, durability=self._durability)
-        )
-
-    def read(self, tensor: torch.Tensor, offset: int = 0) -> int:
-        """Read the tensor's bytes, and return how many. Raises OSError, InvalidTensors."""
-        return self._session.run(tensor, self.name, write=False, offset=offset)
-
-    def write(self, tensor: torch.Tensor, offset: int = 0) -> int:
-        """Write the tensor's bytes, and return how many. Raises OSError, InvalidTensors."""
-        return self._session.run(tensor, self.name, write=True, offset=offset, durability=self._durability)
-
-    def engine(self) -> tuple[str, str]:
-        """Return name of the engine, and the reason why it is this one."""
-        engine = self._session.engine
-        return engine.name, engine.reason
-
-    def close(self) -> None:
-        """Wait for all transfers, and end the engine."""
-        self._session.close()
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def read(name: Name, tensor: torch.Tensor, offset: int = 0) -> int:
-    """Read the tensor's bytes from a file, and return how many. Raises OSError, InvalidTensors."""
-    with File(name) as file:
-        return file.read(tensor, offset)
-
-
-def write(name: Name, tensor: torch.Tensor, offset: int = 0, *, durability: str = "none") -> int:
-    """Write the tensor's bytes to a file, and return how many. Raises OSError, InvalidTensors."""
-    with File(name, durability=durability) as file:
-        return file.write(tensor, offset)
-
-
-Progress: TypeAlias = "Callable[[int, int], None]"
-#: Starts a transfer of so many bytes.
-Start: TypeAlias = "tuple[int, Callable[[], TransferFuture]]"
-
-#: Each has a descriptor, and the library opens another of the same file.
-_MOST = 32
-_MOST_BYTES = 256 << 20
-#: Seconds between two calls of a progress function.
-_INTERVAL = 0.1
-
-
-def complete(starts: Iterable[Start], total: int, progress: Progress | None) -> None:
-    """Start transfers in order, and wait for all. Raises the first error, after those in flight have ended."""
-    in_flight: deque[tuple[int, TransferFuture]] = deque()
-    done, report_at = 0, time.monotonic() + _INTERVAL
-
-    def report() -> None:
-        nonlocal report_at
-        if progress is not None and time.monotonic() >= report_at:
-            progress(done + sum(future.progress() for _, future in in_flight), total)
-            report_at = time.monotonic() + _INTERVAL
-
-    def join() -> None:
-        nonlocal done
-        size, future = in_flight[0]
-        while not future.wait(None if progress is None else _INTERVAL):
-            report()
-        future.result()
-        in_flight.popleft()
-        done += size
-        report()
-
-    try:
-        for size, start in starts:
-            while len(in_flight) >= _MOST or sum(each for each, _ in in_flight) >= _MOST_BYTES:
-                join()
-            in_flight.append((size, start()))
-        while in_flight:
-            join()
-    except BaseException:
-        for _, future in in_flight:
-            future.cancel()
-        for _, future in in_flight:  # their memory is in use until they have ended
-            future.wait()
-        raise
-    if progress is not None:
-        progress(total, total)

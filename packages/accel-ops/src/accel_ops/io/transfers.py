@@ -9,7 +9,6 @@ import errno
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -78,7 +77,6 @@ _ADVICE = {
     errno.EDQUOT: "raise the quota, or use another file system; what was written remains in the file",
     errno.EFBIG: "raise the limit of this process (ulimit -f), or write less to one file",
     errno.EIO: "the device or its file system failed: see the kernel's log (dmesg), and restore the file from a copy",
-    errno.ECANCELED: "submit the transfer again, if it is still wanted",
     _END_OF_FILE: "read no more than the file has, or check whether its writer has finished",
     errno.EBADF: "keep the descriptor open, with the right to read or write, until the transfer is submitted",
 }
@@ -125,29 +123,7 @@ def differs(name: str, offset: int, size: int) -> TransferFailed:
 
 
 _transfers: set[Transfer] = set()
-#: Those of which nobody has the future any more.
-_dropped: deque[Transfer] = deque()
 _lock = threading.RLock()
-
-
-def _remove_ended() -> None:
-    """Remove two dropped transfers if they have ended; those in flight have another turn after the others.
-
-    So what a program starts and drops is not kept until it closes the file.
-    """
-    for _ in range(2):
-        try:
-            oldest = _dropped.popleft()
-        except IndexError:
-            return
-        if not oldest.ended(0):
-            _dropped.append(oldest)
-
-
-def drop(transfer: Transfer) -> None:
-    """Remove a transfer once it has ended: nobody will await it."""
-    if not transfer.recorded():
-        _dropped.append(transfer)
 
 
 def such_as(condition: Callable[[Transfer], bool]) -> list[Transfer]:
@@ -179,7 +155,6 @@ def lose_all() -> None:
     for transfer in _transfers:
         transfer.lose()
     _transfers.clear()
-    _dropped.clear()
 
 
 MEMORY.before_free = await_memory
@@ -228,7 +203,6 @@ class Transfer:
     def start(self) -> None:
         """Give the request to the engine; raises OSError."""
         if self._engine is not None:
-            _remove_ended()
             with _lock:  # which a fork() waits for
                 self._number = self._engine.submit(self.request)
                 _transfers.add(self)
@@ -265,27 +239,12 @@ class Transfer:
             self.file.close()
         return int(result.done)
 
-    def progress(self) -> int:
-        """Return the bytes that have been transferred so far."""
-        if self._result is not None:
-            return int(self._result.done)
-        return 0 if self._lost or self._engine is None else self._engine.progress(self._number)
-
-    def cancel(self) -> None:
-        """Transfer no further block. `wait` then raises TransferFailed (ECANCELED), unless all bytes were in flight."""
-        if self._result is None and not self._lost and self._engine is not None:
-            self._engine.cancel(self._number)
-
     def lose(self) -> None:
         """In a child of fork(): the transfer is the parent's."""
         self._lock = threading.Lock()
         if self._result is None:
             self._lost = True
             self.file.close()
-
-    def recorded(self) -> bool:
-        """Return True once the result of the request is known."""
-        return self._result is not None
 
     def uses(self, engine: Engine) -> bool:
         """Return True for the engine that has the request."""

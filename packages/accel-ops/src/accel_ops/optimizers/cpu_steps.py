@@ -9,7 +9,7 @@ library, plain torch computes the same.
 
 Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, and
 `InvalidOption` for options that are not numbers, before anything is written. None increments the version counters of
-autograd; `accel_ops.optim` does that.
+autograd.
 """
 
 from __future__ import annotations
@@ -129,20 +129,6 @@ def sum_of_squares(tensors: Tensors) -> float:
         _run("sum_of_squares", roles, result)
         total += result.value
     return total
-
-
-def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
-    """Return a tensor of zeros like each of `tensors`.
-
-    The threads that update a part of them in a step write it first, so that it lies on their NUMA node.
-    """
-    zeros = [torch.empty_like(tensor) for tensor in tensors]
-    functions = library.load().functions
-    if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in zeros):
-        return [tensor.zero_() for tensor in zeros]
-    for group in group_by_dtype({"first": zeros}):
-        _raise_for_status(operands_of_any(group)[0].call(functions.accel_zero))
-    return zeros
 
 
 def _roles(
