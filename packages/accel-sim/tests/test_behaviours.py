@@ -3,8 +3,10 @@
 """What is particular about a vendor's runtime, how real ones fail, and that a forked process cannot use a device."""
 
 import json
+import pickle
 
 import pytest
+import torch
 
 from accel_sim import behaviours
 
@@ -230,6 +232,10 @@ def loaded(place):
     weight = found["weight"]
     return [type(found).__name__, weight.device.type, type(weight).__name__, type(found["other"][1]).__name__]
 facts["files"] = [loaded(place) for place in (None, "cpu", "hpu", lambda storage, location: storage, {"cpu": "hpu"})]
+found = torch.load(FILE, weights_only=True)
+facts["weights only"] = [found["weight"].tolist(), type(found["other"][1]).__name__]
+torch.save({"code": os.getcwd}, FILE + "c")
+facts["code"] = outcome(lambda: torch.load(FILE + "c", weights_only=True)).partition(":")[0]
 facts["full"] = outcome(lambda: torch.empty(1 << 45, dtype=torch.int8, device="hpu"))[:76]
 print(json.dumps(facts))
 """
@@ -252,8 +258,13 @@ def test_import_on_hpu_changes_torch(printed, tmp_path, lazy):
         "forked": True,
         "group": [refused, "ProcessGroup"],
         "files": files,
+        "weights only": [[1, 1], "Size"],
+        "code": "UnpicklingError",
         "full": "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for",
     }
+    if lazy:  # stock torch, here, does not read what the package does
+        with pytest.raises(pickle.UnpicklingError, match="Unsupported operand 149"):
+            torch.load(tmp_path / "file", weights_only=True)
 
 
 def test_hpu_is_one_device_a_process(printed):

@@ -7,19 +7,19 @@ This module does not import torch: `accel sim` takes its version and headers fro
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from accel_core import env
 from accel_core.native import Source, build, compiler
@@ -113,10 +113,7 @@ def put(extension: Extension, folder: Path) -> None:
 
 def compiled(extension: Extension) -> Path:
     """Return the library that is built here. Raises as `library` does."""
-    with BuildProgress(extension.command) as progress:
-        return build.library(
-            _source(extension), lambda _source, target: _compile_library(extension, target, progress)
-        )
+    return build.library(_source(extension), lambda _source, target: _compile_library(extension, target))
 
 
 @cache
@@ -170,17 +167,14 @@ def _compiler() -> list[str]:
     return command
 
 
-def _compile_library(extension: Extension, target: Path, progress: BuildProgress) -> None:
-    command = _compiler()
+def _compile_library(extension: Extension, target: Path) -> None:
+    command, started = _compiler(), time.monotonic()
     version = _torch()[1]["__version__"]
-    progress.begin(
-        len(extension.units),
-        f"compiling {extension.title} for torch {version}, about half a minute; later runs find it",
+    _say(
+        extension, f"compiling {extension.title} for torch {version}, about half a minute; later runs find it"
     )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        units = pool.map(
-            lambda unit: _compile(extension, command, target.parent, unit, progress), extension.units
-        )
+        units = pool.map(lambda unit: _compile(extension, command, target.parent, unit), extension.units)
         objects = [str(unit) for unit in units]
     # torch's libraries are loaded already when this one is: it needs no path to them.
     libraries = _torch()[0] / "lib"
@@ -189,17 +183,22 @@ def _compile_library(extension: Extension, target: Path, progress: BuildProgress
          "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"],
         target.parent,
     )  # fmt: skip
+    _say(extension, f"ready after {time.monotonic() - started:.0f} s")
 
 
-def _compile(
-    extension: Extension, command: list[str], work: Path, unit: str, progress: BuildProgress
-) -> Path:
+def _say(extension: Extension, text: str) -> None:
+    """Write a line to standard error, unless this is not the first rank of the machine, or nobody reads it."""
+    if env.is_local_rank_zero():
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"{extension.command}: {text}\n")
+            sys.stderr.flush()
+
+
+def _compile(extension: Extension, command: list[str], work: Path, unit: str) -> Path:
     stem = unit.replace(" ", "_")
     source, target = work / f"{stem}.cpp", work / f"{stem}.o"
     source.write_text("".join(f'#include "{name}.cpp"\n' for name in extension.units[unit]), encoding="utf-8")
-    progress.part(unit)
     _run([*command, *_options(), *_headers(extension), "-c", str(source), "-o", str(target)], work)
-    progress.done(unit)
     return target
 
 
@@ -212,101 +211,6 @@ def _run(command: list[str], work: Path) -> None:
             do="install another torch or a newer accel-sim; the command was: " + " ".join(command),
             details="\n".join(errors[:5]) or result.stderr[-500:],
         )
-
-
-#: Seconds between two lines in a pipe while nothing else is written.
-INTERVAL = 8.0
-#: Seconds between two updates of the live line.
-REFRESH = 0.5
-#: Seconds after which a build in another process is mentioned; finding a finished one takes less.
-PATIENCE = 1.0
-_ERASE = "\r\x1b[K"
-
-
-class BuildProgress:
-    """A context around a build that this process or another one carries out.
-
-    Nothing is written when the library is found in the cache. Of several ranks on a machine only the first reports.
-    """
-
-    def __init__(self, what: str, stream: TextIO | None = None) -> None:
-        self._what = what
-        self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream is not None and not self._stream.closed and self._stream.isatty()
-        self._silent = self._stream is None or not env.is_local_rank_zero()
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report, name="accel-build-progress", daemon=True)
-        self._started = time.monotonic()
-        self._running: list[str] = []
-        self._total = self._done = 0
-        self._spoke = False
-
-    def __enter__(self) -> BuildProgress:
-        self._thread.start()
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_rest: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        if self._spoke and error is None:
-            self._line(f"{self._what}: ready after {self._seconds()}")
-        elif self._spoke and self._live:
-            self._write(_ERASE)
-
-    def begin(self, total: int, note: str) -> None:
-        """Say that this process builds. total: number of parts; note: the first line."""
-        with self._lock:
-            self._started, self._total = time.monotonic(), total
-        self._line(f"{self._what}: {note}")
-
-    def part(self, name: str) -> None:
-        """Say that a part is being built."""
-        with self._lock:
-            self._running.append(name)
-
-    def done(self, name: str) -> None:
-        """Say that a part is built."""
-        with self._lock:
-            self._running.remove(name)
-            self._done += 1
-            count = f"{self._done} of {self._total}"
-        self._line(f"{self._what}: {name} built, {count}, {self._seconds()}")
-
-    def _report(self) -> None:
-        """Run in a thread: show signs of life until the build has ended."""
-        if self._silent or self._ended.wait(PATIENCE):
-            return
-        wait = 0.0
-        while not self._ended.wait(wait):
-            text = self._state()
-            self._write(f"{_ERASE}{text}" if self._live else f"{text}\n")
-            wait = REFRESH if self._live else INTERVAL
-
-    def _state(self) -> str:
-        with self._lock:
-            if not self._total:
-                return f"{self._what}: waiting for another process that builds it, {self._seconds()}"
-            now = "linking" if self._done == self._total else "starting"
-            if self._running:
-                now = f"building {', '.join(self._running)}"
-            return f"{self._what}: {now}, {self._done} of {self._total} done, {self._seconds()}"
-
-    def _seconds(self) -> str:
-        return f"{time.monotonic() - self._started:.0f} s"
-
-    def _line(self, text: str) -> None:
-        self._write(f"{_ERASE if self._live else ''}{text}\n")
-
-    def _write(self, text: str) -> None:
-        if self._silent:
-            return
-        self._spoke = True
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # closed, or its reader is gone: the build goes on
-            self._silent = True
 
 
 # python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it.

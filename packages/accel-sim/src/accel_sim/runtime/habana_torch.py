@@ -8,9 +8,11 @@ import functools
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import _weights_only_unpickler
 
 from accel_sim.simulation import Simulation
 
@@ -24,6 +26,7 @@ def install(simulation: Simulation) -> None:
         _replace(torch.distributed, _groups())
     if simulation.simulated["is_lazy"]():
         _replace(places, _files())
+        _replace(torch.serialization, _reading())
 
 
 def _replace(place: Any, functions: dict[str, Callable[..., Any]]) -> None:
@@ -138,3 +141,27 @@ def _files() -> dict[str, Callable[..., Any]]:
         return _rebuilt(loaded, lambda tensor: tensor.to(place))
 
     return {"save": save, "load": load}
+
+
+class _WeightsUnpickler(pickle.Unpickler):
+    """Unpickler for `weights_only=True` that takes protocol 4, which torch's does not and lazy mode writes."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        allowed = _weights_only_unpickler._get_allowed_globals()
+        allowed |= _weights_only_unpickler._get_user_allowed_globals()
+        if (found := allowed.get(f"{module}.{name}")) is None:
+            raise pickle.UnpicklingError(
+                f"Unsupported global: {module}.{name}; see torch.serialization.add_safe_globals"
+            )
+        return found
+
+
+def _reading() -> dict[str, Callable[..., Any]]:
+    read: Any = torch.serialization._load
+    weights_only = SimpleNamespace(Unpickler=_WeightsUnpickler)
+
+    def _load(zip_file: Any, map_location: Any, pickle_module: Any, *rest: Any, **options: Any) -> Any:
+        module = weights_only if pickle_module is _weights_only_unpickler else pickle_module
+        return read(zip_file, map_location, module, *rest, **options)
+
+    return {"_load": _load}
