@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeat", type=_natural, default=2, metavar="N", help="the best of N counts (default 2)"
     )
     bench.add_argument("--json", action="store_true", help="print JSON")
-    bench.add_argument("--plot", type=Path, metavar="FILE", help="write the table as an SVG image too")
     tune = actions.add_parser("tune", help="print the `aio` section for DeepSpeed's configuration, as JSON")
     tune.add_argument("path", type=Path, help="the folder of `nvme_path`")
     tune.add_argument(

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
 
 import torch
 
@@ -199,9 +198,6 @@ class Measurement:
         return self.size / max(time.perf_counter() - start, 1e-9) / 1e9
 
 
-_BAR = 24
-
-
 @dataclass(frozen=True)
 class Rate:
     """One line of the table. block and depth are 0 for plain system calls."""
@@ -211,22 +207,13 @@ class Rate:
     depth: int
     rates: Rates
 
-    @property
-    def label(self) -> str:
-        """Its name, and what it was measured with."""
-        return f"{self.name:28} {_short(self.block):>6} {self.depth or '':>6}"
-
 
 def measured(args: argparse.Namespace) -> str:
     """Measure as the command line says; return the table or JSON. Raises UnsuitableFolder, OSError."""
     check_folder(args.path, args.size)
-    if args.plot is not None:
-        args.plot.touch()  # what cannot be written is found out before minutes of measuring
     with Progress() as progress, scratch_file(args.path) as fd:
         progress.show(0, "making the file to be measured")
         rows = _rows(args, Measurement(fd, args.size), progress)
-    if args.plot is not None:
-        args.plot.write_text(_svg(rows, _title(args)), encoding="utf-8")
     return _json(args, rows) if args.json else _table(args, rows)
 
 
@@ -256,11 +243,10 @@ def _title(args: argparse.Namespace) -> str:
 
 
 def _table(args: argparse.Namespace, rows: list[Rate]) -> str:
-    fastest = max(max(row.rates) for row in rows)
-    lines = [_title(args), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
+    lines = [_title(args), f"{'':28} {'block':>6} {'depth':>6} {'overwrite':>10} {'read':>10}"]
     for row in rows:
-        bars = [f"{rate:6.2f} {'█' * round(rate / fastest * _BAR):{_BAR}}" for rate in row.rates]
-        lines.append(f"{row.label}  {bars[0]}  {bars[1]}".rstrip())
+        named = f"{row.name:28} {_short(row.block):>6} {row.depth or '':>6}"
+        lines.append(f"{named} {row.rates.write:10.2f} {row.rates.read:10.2f}")
     return "\n".join(lines) + "\n"
 
 
@@ -278,23 +264,6 @@ def _json(args: argparse.Namespace, rows: list[Rate]) -> str:
         ],
     }
     return json.dumps(made, indent=2) + "\n"
-
-
-def _svg(rows: list[Rate], title: str) -> str:
-    fastest = max(max(row.rates) for row in rows)
-    body = [f'<text x="10" y="22">{escape(title)}; dark: overwrite, light: read</text>']
-    for number, row in enumerate(rows):
-        y = 40 + number * 34
-        body.append(f'<text x="10" y="{y + 18}">{escape(" ".join(row.label.split()))}</text>')
-        for part, (rate, color) in enumerate(zip(row.rates, ("#1f5fa8", "#8ab6e8"), strict=True)):
-            width, top = rate / fastest * 480, y + part * 13
-            body.append(f'<rect x="260" y="{top}" width="{width:.1f}" height="12" fill="{color}"/>')
-            body.append(f'<text x="{width + 266:.1f}" y="{top + 11}">{rate:.2f}</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="820" height="{len(rows) * 34 + 50}"'
-    style = 'font-family="sans-serif" font-size="12">'
-    return "\n".join(
-        [f"{head} {style}", '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>", ""]
-    )
 
 
 def _short(size: int) -> str:
