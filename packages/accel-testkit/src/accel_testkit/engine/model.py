@@ -30,7 +30,9 @@ class Block(torch.nn.Module):
         later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         mixed = scores.masked_fill(later, float("-inf")).softmax(-1) @ v
         x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, -1))
-        down: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x))))
+        # By tanh: torch_npu computes no other gelu, whatever it is asked for.
+        up = functional.gelu(self.up(self.norm2(x)), approximate="tanh")
+        down: torch.Tensor = self.down(up)
         return x + down
 
 

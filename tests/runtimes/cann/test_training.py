@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed on the unchanged torch_npu: right losses, or an error that names what failed; never garbage with exit 0."""
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_core import processes
+from tests.runtimes.cann import build
+
+_WITHOUT = "not run: needs torch_npu and its torch, as `tox run -e torch-npu` has them"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason=_WITHOUT),
+]
+
+_PROGRAM = Path(__file__).with_name("train.py")
+_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+_LIMIT = 300
+
+
+@functools.cache
+def _environment() -> dict[str, str]:
+    return build.environment({**os.environ, "EMULATED_CANN_SECONDS": "8"})
+
+
+def trained(
+    stage: int = 0, kind: str = "fp32", ranks: int = 1, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Train on the emulated devices, or on those that DS_ACCELERATOR names."""
+    command = [sys.executable, "-W", "ignore", *_RANKS, str(ranks), str(_PROGRAM), str(stage), kind]
+    return processes.run(command, _LIMIT, env={**_environment(), **variables})
+
+
+def losses(ended: subprocess.CompletedProcess[str]) -> list[float]:
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    line = next(line for line in ended.stdout.splitlines() if line.startswith('{"device"'))
+    found: list[float] = json.loads(line)["losses"]
+    return found
+
+
+@functools.cache
+def on_the_cpu(kind: str) -> list[float]:
+    return losses(trained(kind=kind, DS_ACCELERATOR="cpu"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_losses_in_float32_are_those_of_the_cpu(stage: int, ranks: int) -> None:
+    assert losses(trained(stage, ranks=ranks)) == pytest.approx(on_the_cpu("fp32"), rel=1e-5)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize("kind", ["bf16", "fp16"])
+def test_losses_in_16_bits_are_close_to_those_of_float32(kind: str, stage: int) -> None:
+    assert losses(trained(stage, kind)) == pytest.approx(on_the_cpu("fp32"), rel=5e-3)
+
+
+#: Operators and calls of the training above.
+_OPERATORS = (
+    "aclnnAddmm", "aclnnMm", "aclnnMatmul", "aclnnBatchMatMul", "aclnnEmbedding", "aclnnLayerNorm", "aclnnSoftmax",
+    "aclnnLogSoftmax", "aclnnNLLLoss", "aclnnInplaceCopy", "aclnnMul", "aclnnMuls", "aclnnAdd", "aclnnInplaceAdd",
+    "aclnnLayerNormBackward", "aclnnEmbeddingDenseBackward", "aclnnLogSoftmaxBackward", "aclnnNLLLossBackward",
+    "aclnnReduceSum", "aclnnCat",
+)  # fmt: skip
+_CALLS = ("aclrtMemcpy", "aclrtRecordEvent", "HcclAllReduce", "HcclBroadcast")
+_FAULTS = [
+    *(f"{name}=late" for name in (*_OPERATORS, *_CALLS)),
+    *(f"{name}=refuse" for name in ("aclnnMm", "aclnnLayerNorm", "aclrtMalloc", "aclrtMallocHost", "HcclAllReduce")),
+    *(f"{name}=late@20" for name in ("aclnnMul", "aclnnAdd", "aclnnInplaceCopy")),
+    "aclnnApplyAdamWV2=late", "aclnnApplyAdamWV2=refuse", "aclnnApplyAdamWV2=wrong",
+    "aclnnMul=slow", "aclrtMemcpy=slow@30",
+    "aclnnAdd=hang", "aclnnLayerNorm=hang", "aclnnMul=dead@5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_fault_of_the_device_is_an_error_or_does_no_harm(fault: str) -> None:
+    ended = trained(EMULATED_CANN_FAULTS=fault)
+    if ended.returncode == 0:
+        assert losses(ended) == pytest.approx(on_the_cpu("fp32"), rel=1e-5)
+    elif "dead" not in fault:
+        assert fault.partition("=")[0] in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "fault", ["HcclAllReduce=late", "HcclAllReduce=hang", "HcclAllReduce=dead@3", "HcclBroadcast=late"]
+)
+def test_a_fault_of_one_rank_ends_the_job(fault: str) -> None:
+    ended = trained(2, ranks=2, EMULATED_CANN_FAULTS=fault)
+    assert ended.returncode != 0
+    assert fault.partition("=")[0] in ended.stderr
+
+
+def test_a_full_device_is_an_error_that_says_so() -> None:
+    ended = trained(EMULATED_CANN_MEMORY_MIB="16")
+    assert ended.returncode != 0
+    assert "out of memory" in ended.stderr
+
+
+_TWO_DEVICES = """
+import torch, torch_npu
+torch.ones(1000, device="npu:0") + torch.ones(1000, device="npu:1")
+torch.npu.synchronize()
+"""
+
+
+def test_memory_of_another_device_is_an_error() -> None:
+    ended = processes.run([sys.executable, "-c", _TWO_DEVICES], _LIMIT, env=_environment())
+    assert ended.returncode != 0
+    assert "memory of device 1, on device 0" in ended.stderr
