@@ -3,6 +3,7 @@
 """The documents agree with the code, and their links lead somewhere."""
 
 import ast
+import builtins
 import re
 from pathlib import Path
 
@@ -75,7 +76,32 @@ def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
     for code, kind in kinds.items():
         bases = {ast.unparse(base) for base in kind.bases} - {"AccelError"}
         assert ERRORS[code].startswith(f"`{kind.name}` (")
-        assert set(re.findall(r"`(\w+)`", ERRORS[code].partition(" (")[2].partition(")")[0])) == bases
+        assert bases_of(ERRORS[code]) == bases
+
+
+#: Numbers of former codes, by the exception type that their errors had: their present classes have it, too.
+FORMER = {
+    ImportError: {103, 402},
+    OSError: {612, 615},
+    RuntimeError: {613},
+    ValueError: {106, 603, 605, 606, 608, 611, 614},
+}
+
+
+@pytest.mark.parametrize("kind", FORMER)
+def test_former_errors_keep_their_type(kind: type[Exception]) -> None:
+    found = {
+        int(number)
+        for text in ERRORS.values()
+        if any(issubclass(getattr(builtins, base), kind) for base in bases_of(text))
+        for number in re.findall(r"\bformerly\s+ACC-(\d+)", text)
+    }
+    assert FORMER[kind] <= found
+
+
+def bases_of(text: str) -> set[str]:
+    """The exception types that a paragraph gives."""
+    return set(re.findall(r"`(\w+)`", text.partition(" (")[2].partition(")")[0]))
 
 
 def texts(node: ast.expr) -> list[str]:

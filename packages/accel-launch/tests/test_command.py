@@ -42,13 +42,11 @@ def test_dry_run_and_plan_file(tmp_path, root_of, run):
     assert "4-7,12-15  1     preferred 3  4" in table.stdout, table.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"), [("-H missing train.py", "ACC-602"), ("--num_nodes 2 train.py", "ACC-603")]
-)
-def test_codes_of_errors(arguments, code, folder, capsys):
+@pytest.mark.parametrize("arguments", ["-H missing train.py", "--num_nodes 2 train.py"])
+def test_codes_of_errors(arguments, folder, capsys):
     assert main.main(["launch", *arguments.split()]) == 1
     captured = capsys.readouterr()
-    assert (f"[{code}]" in captured.err, captured.out) == (True, "")
+    assert ("[ACC-602]" in captured.err, captured.out) == (True, "")
 
 
 def test_secrets_in_output(tmp_path, run):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_launch import planning
-from accel_launch.errors import InvalidHostfile, InvalidSelection
+from accel_launch.errors import InvalidArguments
 from accel_launch.plan import is_host_name
 from accel_launch.planning import select
 
@@ -49,7 +49,7 @@ SLOTS = "`slots=` and a whole number"
 def test_wrong_line_is_named(line, named, tmp_path):
     path = tmp_path / "hosts"
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
-    with pytest.raises(InvalidHostfile) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         planning.read_hostfile(str(path))
     assert f"{path}:3: {line.strip()!r}" in caught.value.message
     assert named in caught.value.message
@@ -57,11 +57,11 @@ def test_wrong_line_is_named(line, named, tmp_path):
 
 def test_unusable_hostfiles(tmp_path, monkeypatch):
     for text in ("", "\n\n", "# worker-0 slots=4\n"):
-        with pytest.raises(InvalidHostfile, match="no line with a host"):
+        with pytest.raises(InvalidArguments, match="no line with a host"):
             planning.parse_hostfile(text)
     (tmp_path / "binary").write_bytes(b"worker-0 slots=4\n\xff\xfe")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", Path("\0")):
-        with pytest.raises(InvalidHostfile, match="cannot read the hostfile"):
+        with pytest.raises(InvalidArguments, match="cannot read the hostfile"):
             planning.read_hostfile(str(path))
     # The default hostfile need not exist.
     monkeypatch.setattr(planning, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
@@ -75,7 +75,7 @@ _PIECES = st.sampled_from(["worker-0", "a", *" \t\n\r", "slots=", *"=1#@-", "42"
 
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
 def test_random_hostfile(text):
-    with suppress(InvalidHostfile):
+    with suppress(InvalidArguments):
         found = planning.parse_hostfile(text)
         # Nothing that was written is lost.
         lines = [line for line in text.split("\n") if line.strip() and not line.strip().startswith("#")]
@@ -123,7 +123,7 @@ def test_selected_slots(options, slots):
 )
 @pytest.mark.parametrize("option", ["include", "exclude"])
 def test_unknown_hosts_and_slots(text, option):
-    with pytest.raises(InvalidSelection) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         select(POOL, **{option: text})  # type: ignore[arg-type]
     assert f"--{option} {text!r}" in caught.value.message
     assert "worker-0, worker-1, me@worker-2, [::1]" in caught.value.message
@@ -141,5 +141,5 @@ def test_unknown_hosts_and_slots(text, option):
     ],
 )
 def test_impossible_selection(options):
-    with pytest.raises(InvalidSelection):
+    with pytest.raises(InvalidArguments, match="cannot select hosts and slots"):
         select({"a": 4, "b": 4}, **options)  # type: ignore[arg-type]

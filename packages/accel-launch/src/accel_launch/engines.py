@@ -24,7 +24,7 @@ from typing import Protocol
 from accel_core.launchers import OPEN_MPI, PMI, SLURM, Launcher
 from accel_core.processes import run
 from accel_launch import ssh
-from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
+from accel_launch.errors import EngineUnavailable, InvalidArguments
 from accel_launch.job import Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
@@ -40,7 +40,7 @@ class Engine(Protocol):
     """Starts the ranks of a plan."""
 
     def check(self, plan: Plan, options: Options) -> None:
-        """Raise EngineUnavailable, EngineRefused or another AccelError if it cannot; starts no process of the job."""
+        """Raise EngineUnavailable or another AccelError if it cannot; starts no process of the job."""
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return the supervisor that starts the ranks of the job and waits for them."""
@@ -84,12 +84,12 @@ def choose(plan: Plan, options: Options) -> Engine:
 
 
 def named(name: str) -> Engine:
-    """Return the engine of this name, our own or another package's; raises UnknownEngine."""
+    """Return the engine of this name, our own or another package's; raises InvalidArguments."""
     if name in _OWN:
         return _OWN[name]
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name not in points:
-        raise UnknownEngine(
+        raise InvalidArguments(
             f"no engine is called {name!r}: --launcher {name}; expected one of "
             f"{', '.join([*_OWN, *sorted(points)])}",
             do=(
@@ -106,9 +106,9 @@ class Local:
     """Starts the ranks of a plan with one host; with `--no_ssh`, which runs on each host, those of `--node_rank`."""
 
     def check(self, plan: Plan, options: Options) -> None:
-        """Raise EngineRefused if the plan has several hosts, without `--no_ssh`."""
+        """Raise EngineUnavailable if the plan has several hosts, without `--no_ssh`."""
         if len(plan.hosts) > 1 and not options.no_ssh:
-            raise EngineRefused(
+            raise EngineUnavailable(
                 f"the engine local cannot start ranks on other hosts: a plan for {len(plan.hosts)} hosts: "
                 f"{', '.join(host.name for host in plan.hosts[:4])}",
                 do="choose another --launcher, or --no_ssh with --node_rank and run the command on each host",
@@ -134,10 +134,10 @@ class Pdsh:
     _EXITED = re.compile(rb"pdsh@[^:]*: ([^:\s]+): .*exited with exit code (\d+)")
 
     def check(self, plan: Plan, options: Options) -> None:
-        """Raise EngineUnavailable without pdsh and ssh, EngineRefused for an IPv6 address."""
+        """Raise EngineUnavailable without pdsh and ssh, and for an IPv6 address."""
         find_program(*self._PROGRAM)
         if bracketed := next((host.name for host in plan.hosts if "[" in host.name), None):
-            raise EngineRefused(
+            raise EngineUnavailable(
                 f"pdsh cannot connect to an IPv6 address: the host {bracketed}; pdsh takes brackets for a "
                 "range of names",
                 do="name the host in ~/.ssh/config, and use that name in the hostfile",

@@ -32,7 +32,7 @@ from typing import Any
 import psutil
 
 from accel_core.errors import AccelError
-from accel_launch.errors import BindingRefused, LogUnwritable
+from accel_launch.errors import BindingImpossible, InvalidArguments
 from accel_launch.protocol import (
     PASSED_ON,
     STDERR,
@@ -59,7 +59,7 @@ _CALLS = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "loongarch64": 237, "pp
 
 
 def bind_cpus(cpus: Sequence[int]) -> None:
-    """Restrict this process to the CPUs; none: no restriction. Raises BindingRefused."""
+    """Restrict this process to the CPUs; none: no restriction. Raises BindingImpossible."""
     if not cpus:
         return
     try:
@@ -69,7 +69,7 @@ def bind_cpus(cpus: Sequence[int]) -> None:
     except (AttributeError, OSError) as error:  # the former where there is no affinity
         found = f"sched_setaffinity: {error}"
     if found:
-        raise BindingRefused(
+        raise BindingImpossible(
             f"cannot bind this rank to the CPUs {', '.join(map(str, cpus))}: {found}; expected CPUs that "
             "are online and in this process's cpuset",
             do="make the plan on this host in its present state, or leave out the binding",
@@ -106,7 +106,7 @@ def open_log(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         reason = error.strerror
-    raise LogUnwritable(
+    raise InvalidArguments(
         f"cannot write the log of a rank: {path}: {reason}",
         do="give --enable_each_rank_log a folder that only you can write to",
     )

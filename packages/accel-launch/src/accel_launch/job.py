@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from accel_core import env
 from accel_core.data import from_data, to_data
-from accel_launch.errors import RankMisplaced
+from accel_launch.errors import BindingImpossible
 from accel_launch.plan import LOCAL, Host, Plan, Rank, ip_address
 from accel_launch.protocol import Assignment
 
@@ -75,10 +75,10 @@ class Job:
         )
 
     def placed(self, rank: int, local_rank: int) -> Assignment:
-        """Return the assignment of a rank that an engine has started here; raises RankMisplaced."""
+        """Return the assignment of a rank that an engine has started here; raises BindingImpossible."""
         host, planned = next(pair for pair in self.plan.ranks() if pair[1].rank == rank)
         if planned.local_rank != local_rank:
-            raise RankMisplaced(
+            raise BindingImpossible(
                 f"rank {rank} was not started where the plan has it: it is local rank {local_rank} of its "
                 f"host; expected local rank {planned.local_rank} of {host.name}",
                 do="leave out those --launcher_args that place ranks",

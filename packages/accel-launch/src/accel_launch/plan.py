@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from accel_core.data import InvalidData, NumberList, from_data, to_data
-from accel_launch.errors import InvalidPlan
+from accel_launch.errors import InvalidArguments
 
 #: The only host of a plan that was made without a hostfile.
 LOCAL = "localhost"
@@ -202,13 +202,13 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str, source: str = "the plan") -> Plan:
-        """Return the plan in `text`; raises `InvalidPlan`, with `source`."""
+        """Return the plan in `text`; raises `InvalidArguments`, with `source`."""
         try:
             plan = from_data(cls, json.loads(text), "plan")
             for contradiction in _contradictions(plan):
                 raise InvalidData(f"plan.{contradiction}")
         except (ValueError, RecursionError) as error:
-            raise InvalidPlan(
+            raise InvalidArguments(
                 f"cannot read {source}: {str(error) or type(error).__name__}; expected a plan of version "
                 f"{VERSION}, as `accel launch --dry_run --json` prints it",
                 do="make the plan again with this accel-launch",

@@ -13,13 +13,7 @@ from pathlib import Path
 
 from accel_core.vendor import format_cpu_list, launched
 from accel_launch import machine, ssh
-from accel_launch.errors import (
-    AffinityConflict,
-    BindingImpossible,
-    InvalidHostfile,
-    InvalidPlan,
-    InvalidSelection,
-)
+from accel_launch.errors import BindingImpossible, InvalidArguments
 from accel_launch.machine import Accelerator, Machine, divide, usable_cores
 from accel_launch.options import DEFAULT_PORT, Options
 from accel_launch.plan import (
@@ -81,13 +75,13 @@ def make_plan(options: Options, environ: Mapping[str, str] = os.environ) -> Plan
 def load_plan(options: Options) -> Plan:
     """Return the plan of `--plan` (- is standard input), with another master if one is given.
 
-    Raises `InvalidPlan`, `AffinityConflict`, `InvalidSelection`.
+    Raises `InvalidArguments`, `BindingImpossible`.
     """
     path = options.plan or ""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InvalidPlan(
+        raise InvalidArguments(
             f"cannot read the plan {path!r}: {getattr(error, 'strerror', None) or str(error)}; expected a "
             "file with the output of `accel launch --dry_run --json`",
             do="correct --plan",
@@ -101,9 +95,9 @@ def load_plan(options: Options) -> Plan:
 
 
 def check_conflicts(environ: Mapping[str, str]) -> None:
-    """Raise `AffinityConflict` if a variable would bind OpenMP's threads to other cores than the plan."""
+    """Raise `BindingImpossible` if a variable would bind OpenMP's threads to other cores than the plan."""
     if name := next((name for name in CONFLICTS if environ.get(name)), None):
-        raise AffinityConflict(
+        raise BindingImpossible(
             f"cannot bind ranks to cores while {name} is set: {name}={environ[name]!r}; expected {name} "
             "unset: it binds OpenMP's threads to cores that a rank may not have",
             do=f"unset {name}, or start without --bind_cores_to_rank",
@@ -112,7 +106,7 @@ def check_conflicts(environ: Mapping[str, str]) -> None:
 
 def _check_node_rank(options: Options, hosts: list[str]) -> None:
     if options.no_ssh and options.node_rank >= len(hosts):
-        raise InvalidSelection(
+        raise InvalidArguments(
             f"there is no host with --node_rank {options.node_rank}: {len(hosts)} hosts: "
             f"{', '.join(hosts[:8])}; expected 0 to {len(hosts) - 1}",
             do="correct --node_rank, or add the host to the hostfile",
@@ -148,7 +142,7 @@ def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict
     asked = min(options.num_accelerators, MOST_SLOTS)
     if options.emit is not None:
         if asked <= 0:
-            raise InvalidSelection(
+            raise InvalidArguments(
                 f"the number of ranks for --emit {options.emit} is unknown: neither --hostfile nor "
                 "--num_accelerators",
                 do="add --num_accelerators, and --num_nodes for several machines",
@@ -157,7 +151,7 @@ def _own_pool(options: Options, here: Machine, accelerator: Accelerator) -> dict
     count = here.devices if accelerator.ranks_are_devices else None if here.mask is None else len(here.mask)
     if count == 0:
         hidden_by = accelerator.visible[0] if accelerator.restricts else "what hides devices"
-        raise InvalidSelection(
+        raise InvalidArguments(
             f"there is no device to start ranks on: {accelerator.name} sees 0 devices",
             do=f"run accel doctor; check {hidden_by}",
         )
@@ -193,7 +187,7 @@ def arrange(
     accelerator: Accelerator,
     environ: Mapping[str, str],
 ) -> Plan:
-    """Return the plan with hosts and ranks; raises `BindingImpossible`, `InvalidSelection`, `AffinityConflict`.
+    """Return the plan with hosts and ranks; raises `BindingImpossible`, `InvalidArguments`.
 
     plan: what the command line asks for; without `master_addr`: the first host. slots: by host, as selected. machines:
     by host; a host without one completes its part itself (`Host.bound_here`). environ: that of the launcher.
@@ -202,7 +196,7 @@ def arrange(
         check_conflicts(environ)
     names = list(slots)
     if not plan.master_addr and is_loopback(names[0]) and not all(map(is_loopback, names)):
-        raise InvalidSelection(
+        raise InvalidArguments(
             f"the other hosts cannot reach the first one: the first host is {names[0]}, an address that "
             "means a different machine on each host",
             do="give --master_addr, or name the host so in the hostfile",
@@ -248,7 +242,7 @@ def complete(
 
 
 def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str] | None:
-    """Return the visible device of each rank; None leaves an inherited mask as it is. Raises `InvalidSelection`.
+    """Return the visible device of each rank; None leaves an inherited mask as it is. Raises `InvalidArguments`.
 
     An inherited mask is the universe: slot 0 is its first device.
     """
@@ -261,7 +255,7 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
         and fixed
         and (slots != list(range(len(slots))) or (machine.later and len(slots) > count))
     ):
-        raise InvalidSelection(
+        raise InvalidArguments(
             f"a launcher cannot choose the devices of {host.name}: slots {format_cpu_list(slots)} with "
             f"{fixed}, which gives rank i the device i of {count}; expected the first slots of a host",
             do="leave out --include and --exclude, or restrict the job by a visible-devices variable",
@@ -281,7 +275,7 @@ def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str
         else:
             count = min(len(mask), count) if accelerator.ranks_are_devices else len(mask)
     if wrong := [slot for slot in slots if slot >= count]:
-        raise InvalidSelection(
+        raise InvalidArguments(
             f"there is no device for slot {wrong[0]} of {host.name}: {found}; expected slots count from "
             "0, over the devices that the visible-devices variable leaves",
             do="select fewer slots, or unset the variable",
@@ -346,7 +340,7 @@ def _notes(hosts: Sequence[Host]) -> tuple[str, ...]:
 def read_hostfile(named: str | None) -> dict[str, int] | None:
     """Return the number of slots by host, in the file's order; None without a hostfile.
 
-    named: None if no `--hostfile` was given; then the default one is used, if it exists. Raises `InvalidHostfile`.
+    named: None if no `--hostfile` was given; then the default one is used, if it exists. Raises `InvalidArguments`.
     """
     if named is None and not Path(DEFAULT_HOSTFILE).is_file():
         return None
@@ -354,7 +348,7 @@ def read_hostfile(named: str | None) -> dict[str, int] | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InvalidHostfile(
+        raise InvalidArguments(
             f"cannot read the hostfile {path!r}: {getattr(error, 'strerror', None) or str(error)}; "
             "expected a text file with a line `worker-0 slots=4` for each host",
             do="correct --hostfile, or leave it out to use this machine alone",
@@ -363,7 +357,7 @@ def read_hostfile(named: str | None) -> dict[str, int] | None:
 
 
 def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
-    """Return the number of slots by host; raises `InvalidHostfile` with `source`, number and text of the line."""
+    """Return the number of slots by host; raises `InvalidArguments` with `source`, number and text of the line."""
     hosts: dict[str, int] = {}
     lines: dict[str, int] = {}
     complaint = ""
@@ -387,7 +381,7 @@ def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
         complaint = f"{source}:{number}: {line.strip()[:200]!r}\n{complaint}"
         break
     if complaint or not hosts:
-        raise InvalidHostfile(
+        raise InvalidArguments(
             f"cannot use the hostfile: {complaint or f'{source}: no line with a host'}; expected a line "
             "`worker-0 slots=4` for each host, each host once; comments begin with #",
             do="correct the line",
@@ -401,7 +395,7 @@ Slots = dict[str, tuple[int, ...]]
 def select(
     pool: Mapping[str, int], *, include: str = "", exclude: str = "", num_nodes: int = -1, num_slots: int = -1
 ) -> Slots:
-    """Return the selected slots by host, in the pool's order; raises `InvalidSelection`.
+    """Return the selected slots by host, in the pool's order; raises `InvalidArguments`.
 
     pool: number of slots by host. -1: not given.
     """
@@ -431,7 +425,7 @@ def select(
 
 
 def _named(text: str, option: str, slots: Slots) -> dict[str, set[int]]:
-    """Return the named slots by host; raises `InvalidSelection`."""
+    """Return the named slots by host; raises `InvalidArguments`."""
     hosts = "|".join(map(re.escape, sorted(slots, key=len, reverse=True)))
     # `user@host` has the separator in it.
     spec = re.compile(rf"(?P<host>{hosts})(:(?P<slots>[0-9]{{1,9}}(,[0-9]{{1,9}})*))?(@(?!$)|$)")
@@ -475,5 +469,5 @@ def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:
     return {host: own[: num_slots if num_slots != -1 else None] for host, own in first.items()}
 
 
-def _refused(option: str, found: str, expected: str, do: str) -> InvalidSelection:
-    return InvalidSelection(f"cannot select hosts and slots{option}: {found}; expected {expected}", do=do)
+def _refused(option: str, found: str, expected: str, do: str) -> InvalidArguments:
+    return InvalidArguments(f"cannot select hosts and slots{option}: {found}; expected {expected}", do=do)

@@ -62,7 +62,10 @@ def test_stubborn_ranks_are_killed(start):
 
 @pytest.mark.parametrize(
     ("command", "cpus", "code", "words"),
-    [(("/no/such/program",), (), 127, "cannot start /no/such/program"), (("true",), (1023,), 1, "ACC-612")],
+    [
+        (("/no/such/program",), (), 127, "cannot start /no/such/program"),
+        (("true",), (1023,), 1, "cannot bind this rank"),
+    ],
 )
 def test_rank_cannot_be_started(start, command, cpus, code, words):
     launch = start(command, ranks=1, cpus=cpus)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from accel_launch import guard
-from accel_launch.errors import LogUnwritable
+from accel_launch.errors import InvalidArguments
 
 from .conftest import free_port
 
@@ -133,12 +133,12 @@ def test_log_is_a_new_file(start, tmp_path):
     (tmp_path / "link.log").symlink_to(target)
     os.mkfifo(tmp_path / "pipe.log")
     for path in (tmp_path / "link.log", tmp_path / "pipe.log", target):
-        with pytest.raises(LogUnwritable):
+        with pytest.raises(InvalidArguments, match="cannot write the log"):
             guard.open_log(path)
     assert target.read_text() == "mine\n"
     launch = start("touch started", options={"enable_each_rank_log": "/dev/null/logs"})
     assert launch.wait() == 1
-    assert "ACC-615" in launch.err
+    assert "ACC-602" in launch.err
     assert not (tmp_path / "started").exists()
 
 

@@ -35,5 +35,5 @@ def paragraphs() -> dict[str, str]:
     if not page.is_file():
         page = Path(__file__).parents[5] / "docs/errors.md"  # an editable install
     found = re.findall(r"(?ms)^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page.read_text(encoding="utf-8"))
-    former = [(code, text) for _, text in found for code in re.findall(r"\bformerly (ACC-\d+)", text)]
+    former = [(code, text) for _, text in found for code in re.findall(r"\bformerly\s+(ACC-\d+)", text)]
     return dict(found + former)
