@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from accel_ops.errors import InvalidOption, InvalidTensors
+from accel_core.errors import InvalidOpArgument
 from accel_ops.optimizers import cpu_steps
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
@@ -59,7 +59,7 @@ def updated(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
     ],
 )
 def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
-    with pytest.raises(InvalidTensors, match=message):
+    with pytest.raises(InvalidOpArgument, match=message):
         cpu_steps.adam(*four(**others), **ADAM)
 
 
@@ -69,7 +69,7 @@ def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], messag
     "value", [None, "x", torch.ones(2), [1], pytest.param(object(), id="object")], ids=repr
 )
 def test_an_option_that_is_no_number_is_named(option: str, value: object) -> None:
-    with pytest.raises(InvalidOption, match={"epsilon": "eps"}.get(option, option) + r".*ACC-507"):
+    with pytest.raises(InvalidOpArgument, match={"epsilon": "eps"}.get(option, option) + r".*ACC-504"):
         updated(**{option: value})
 
 
@@ -78,7 +78,7 @@ def test_an_option_that_is_no_number_is_named(option: str, value: object) -> Non
     "value", [2.0, 0, -1, 2**63, torch.tensor(0.5), float("nan"), torch.tensor(float("inf"))]
 )
 def test_a_step_that_is_no_number_from_one_is_refused(value: object) -> None:
-    with pytest.raises(InvalidOption, match="count from 1"):
+    with pytest.raises(InvalidOpArgument, match="count from 1"):
         updated(step=value)
 
 
@@ -91,14 +91,14 @@ def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step: object,
 
 def test_the_other_optimizers_name_a_wrong_option_too() -> None:
     for kernel, options in ((cpu_steps.adagrad, {"eps": 0}), (cpu_steps.lion, {"beta1": 0, "beta2": 0})):
-        with pytest.raises(InvalidOption, match="lr=None"):
+        with pytest.raises(InvalidOpArgument, match="lr=None"):
             kernel(*([torch.ones(3)] for _ in range(3)), lr=None, **options)  # type: ignore[operator]
 
 
 def test_lists_of_unequal_length_are_refused() -> None:
     lists = four()
     lists[1] = []
-    with pytest.raises(InvalidTensors, match="0 grads"):
+    with pytest.raises(InvalidOpArgument, match="0 grads"):
         cpu_steps.adam(*lists, **ADAM)
 
 
@@ -112,7 +112,7 @@ def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
 _WITHOUT_MEMORY = """
 import sys, torch
 from accel_ops.optimizers import cpu_steps
-from accel_ops.errors import InvalidTensors
+from accel_core.errors import InvalidOpArgument
 form = sys.argv[1]
 if form == "fake":
     from torch._subclasses import FakeTensorMode
@@ -138,7 +138,7 @@ steps = {
 for step in steps.values():
     try:
         step()
-    except InvalidTensors:
+    except InvalidOpArgument:
         refused += 1
 assert refused == 3, refused
 """
@@ -195,7 +195,7 @@ def test_more_than_two_to_the_31_elements(dtype: torch.dtype) -> None:
 def refused(*lists: list[torch.Tensor], message: str = "shares memory") -> None:
     """The step is refused and all tensors are as before."""
     before = [tensor.clone() for tensors in lists for tensor in tensors]
-    with pytest.raises(InvalidTensors, match=message):
+    with pytest.raises(InvalidOpArgument, match=message):
         cpu_steps.adam(*lists, **ADAM)
     assert all(map(torch.equal, before, [tensor for tensors in lists for tensor in tensors]))
 

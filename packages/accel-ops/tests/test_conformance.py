@@ -143,7 +143,7 @@ def test_norms_may_write_into_their_inputs() -> None:
 @pytest.mark.parametrize(("rotary", "heads"), [(16, 4), (3, 4), (0, 4), (8, 3), (8, 0), (-2, 4)])
 def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary: int, heads: int) -> None:
     x = torch.randn(1, 2, 32)
-    with pytest.raises(InvalidOpArgument, match="ACC-510"):
+    with pytest.raises(InvalidOpArgument, match="ACC-504"):
         TransformerFunctions().apply_rotary_pos_emb(x, x, rotary, 0, heads, True, 1e4)
 
 

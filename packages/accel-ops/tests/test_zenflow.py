@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.errors import FunctionNotImplemented
-from accel_ops.errors import InvalidOption, OverlappedStepFailed
+from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
+from accel_ops.errors import OverlappedStepFailed
 from accel_ops.optimizers import cpu_steps, zenflow
 from accel_ops.optimizers.host import CPUAdamBuilder
 from shared.children import run
@@ -208,7 +208,7 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
 
 
 def test_more_groups_than_the_control_block_holds_are_refused(control: torch.Tensor) -> None:
-    with pytest.raises(InvalidOption, match="1025 parameter groups"):
+    with pytest.raises(InvalidOpArgument, match="1025 parameter groups"):
         zenflow.ctrl_init(control.data_ptr(), zenflow.MAX_GROUPS + 1)
 
 

@@ -177,8 +177,8 @@ class FunctionNotImplemented(AccelError, AttributeError, code="ACC-502"):
     """An op or the device's runtime lacks a function. An AttributeError, so that `hasattr` is False."""
 
 
-class InvalidOpArgument(AccelError, ValueError, code="ACC-510"):
-    """A function of an op was called with sizes or types that it cannot use."""
+class InvalidOpArgument(AccelError, ValueError, TypeError, KeyError, code="ACC-504"):
+    """An op was called with tensors, options or sizes that it cannot use. Upstream and torch raise one of these."""
 
 
 class InvalidDevice(AccelError, RuntimeError, code="ACC-503"):

@@ -11,20 +11,8 @@ from functools import partial
 from accel_core.errors import AccelError
 
 
-class InvalidTensors(AccelError, ValueError, TypeError, code="ACC-504"):
-    """Tensors that a host kernel cannot work on. torch raises ValueError or TypeError in such cases."""
-
-
-class UnknownOptimizer(AccelError, ValueError, KeyError, code="ACC-505"):
-    """A step of an optimizer that was not created, or that was destroyed."""
-
-
 class OutOfPinnedMemory(AccelError, MemoryError, code="ACC-506"):
     """The host has not enough memory for page-locked pages."""
-
-
-class InvalidOption(AccelError, ValueError, TypeError, code="ACC-507"):
-    """A step number, learning rate or other option of a step that is not a number. Upstream raises TypeError here."""
 
 
 class OverlappedStepFailed(AccelError, RuntimeError, code="ACC-508"):

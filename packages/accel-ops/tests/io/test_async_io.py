@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops.errors import InvalidTensors, TransferFailed
+from accel_core.errors import InvalidOpArgument
+from accel_ops.errors import TransferFailed
 from accel_ops.io.builder import AsyncIOBuilder
 
 _SIZE = 100_000
@@ -115,7 +116,7 @@ def test_what_upstream_drops_is_transferred(handle: Any, tmp_path: Path) -> None
     into = torch.zeros(3072, 2, dtype=torch.uint8)[:, 0]
     handle.sync_pread(into, tmp_path / "3072-0")
     assert torch.equal(into, torch.arange(3136).to(torch.uint8)[64:])
-    with pytest.raises(InvalidTensors):
+    with pytest.raises(InvalidOpArgument):
         handle.sync_pread(torch.empty(10, device="meta"), tmp_path / "3072-0")
 
 

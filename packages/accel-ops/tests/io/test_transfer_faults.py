@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops.errors import InvalidTensors, TransferFailed
+from accel_core.errors import InvalidOpArgument
+from accel_ops.errors import TransferFailed
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 
@@ -304,8 +305,8 @@ def test_tensors_without_memory_of_their_own_are_refused(session: Session, tmp_p
     freed.untyped_storage().resize_(0)
     for tensor in (freed, torch.empty(5, device="meta"), torch.eye(3).to_sparse(), [1.0]):
         for write in (True, False):
-            with pytest.raises(InvalidTensors):
+            with pytest.raises(InvalidOpArgument):
                 session.submit(tensor, tmp_path / "file", write=write)  # type: ignore[arg-type]
-    with pytest.raises(InvalidTensors, match="at one address"):
+    with pytest.raises(InvalidOpArgument, match="at one address"):
         session.submit(torch.zeros(1).expand(5), tmp_path / "file", write=False)
     assert not (tmp_path / "file").exists()

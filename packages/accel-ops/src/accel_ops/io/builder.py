@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from accel_ops.errors import InvalidTensors
+from accel_core.errors import InvalidOpArgument
 from accel_ops.host.library import host
 from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
@@ -88,12 +88,12 @@ class aio_handle:
         return engine.name, engine.reason
 
     def read(self, buffer: torch.Tensor, filename: Name, validate: bool, file_offset: int = 0) -> int:
-        """Read the tensor's bytes; returns 0. Raises OSError, InvalidTensors (a ValueError)."""
+        """Read the tensor's bytes; returns 0. Raises OSError, InvalidOpArgument (a ValueError)."""
         self._run(buffer, filename, False, validate, file_offset)
         return 0
 
     def write(self, buffer: torch.Tensor, filename: Name, validate: bool, file_offset: int = 0) -> int:
-        """Write the tensor's bytes; returns 0. Raises OSError, InvalidTensors (a ValueError)."""
+        """Write the tensor's bytes; returns 0. Raises OSError, InvalidOpArgument (a ValueError)."""
         self._run(buffer, filename, True, validate, file_offset)
         return 0
 
@@ -106,15 +106,15 @@ class aio_handle:
         return self._parallel(buffer, filename, True, validate, *_async_and_offset(*rest, **named))
 
     def sync_pread(self, buffer: torch.Tensor, filename: Name, file_offset: int = 0) -> int:
-        """Read the tensor's bytes; returns 1. Raises OSError, InvalidTensors."""
+        """Read the tensor's bytes; returns 1. Raises OSError, InvalidOpArgument."""
         return self._parallel(buffer, filename, False, False, False, file_offset)
 
     def sync_pwrite(self, buffer: torch.Tensor, filename: Name, file_offset: int = 0) -> int:
-        """Write the tensor's bytes; returns 1. Raises OSError, InvalidTensors."""
+        """Write the tensor's bytes; returns 1. Raises OSError, InvalidOpArgument."""
         return self._parallel(buffer, filename, True, False, False, file_offset)
 
     def async_pread(self, buffer: torch.Tensor, filename: Name, file_offset: int = 0) -> int:
-        """Start to read the tensor's bytes; returns 0. `wait` completes it. Raises OSError, InvalidTensors."""
+        """Start to read the tensor's bytes; returns 0. `wait` completes it. Raises OSError, InvalidOpArgument."""
         return self._parallel(buffer, filename, False, False, True, file_offset)
 
     def async_pwrite(
@@ -125,7 +125,7 @@ class aio_handle:
         *,
         fd: int | None = None,
     ) -> int:
-        """Start to write the tensor's bytes; returns 0. `wait` completes it. Raises OSError, InvalidTensors.
+        """Start to write the tensor's bytes; returns 0. `wait` completes it. Raises OSError, InvalidOpArgument.
 
         filename: or the descriptor of an open file, which stays the caller's.
         """
@@ -249,9 +249,9 @@ def aio_write(
 
 
 def deepspeed_memcpy(dest: torch.Tensor, src: torch.Tensor) -> int:
-    """Copy all elements of `src`, in order, to `dest`, whatever their shapes; returns 0. Raises InvalidTensors."""
+    """Copy all elements of `src`, in order, to `dest`, whatever their shapes; returns 0. Raises InvalidOpArgument."""
     if dest.numel() != src.numel():
-        raise InvalidTensors(
+        raise InvalidOpArgument(
             f"one tensor cannot be copied to another: {src.numel()} elements for {dest.numel()}",
             do="pass tensors of the same size",
         )

@@ -90,7 +90,7 @@ class Session:
         offset: int = 0,
         durability: Durability = Durability.NONE,
     ) -> Transfer | DeviceTransfer:
-        """Start a transfer between a tensor and a file; raises OSError, InvalidTensors, ValueError.
+        """Start a transfer between a tensor and a file; raises OSError, InvalidOpArgument, ValueError.
 
         The tensor must not be changed, or read, before the transfer has ended.
         """

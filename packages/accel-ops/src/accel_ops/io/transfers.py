@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import torch
 
-from accel_ops.errors import InvalidTensors, TransferFailed
+from accel_core.errors import InvalidOpArgument
+from accel_ops.errors import TransferFailed
 from accel_ops.host.c_interface import IoRequest, IoResult
 from accel_ops.io.engines import Engine
 from accel_ops.io.files import OpenFile, synchronize_folder
@@ -21,7 +22,7 @@ from accel_ops.memory import MEMORY
 
 
 def check(tensor: torch.Tensor, *, write: bool) -> None:
-    """Raise InvalidTensors for a tensor that has no memory to read from or write to."""
+    """Raise InvalidOpArgument for a tensor that has no memory to read from or write to."""
     if not isinstance(tensor, torch.Tensor):
         raise _invalid(f"{type(tensor).__name__}", "a tensor")
     if tensor.is_meta or tensor.layout is not torch.strided or tensor.is_quantized:
@@ -64,8 +65,8 @@ def _shown(tensor: torch.Tensor) -> str:
     return f"a {tensor.device.type} tensor of shape {tuple(tensor.shape)}, {tensor.layout}"
 
 
-def _invalid(found: str, expected: str) -> InvalidTensors:
-    return InvalidTensors(
+def _invalid(found: str, expected: str) -> InvalidOpArgument:
+    return InvalidOpArgument(
         f"a file cannot be read into, or written from, this object: {found}; expected {expected}",
         do="pass a tensor that is allocated, dense, and on the host or a device",
     )

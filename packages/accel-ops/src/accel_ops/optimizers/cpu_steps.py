@@ -7,9 +7,8 @@ the updated parameters, converted to their own dtype, in the same pass over memo
 gradients first: the inverse of a loss scale, a clip coefficient (from `sum_of_squares`), or their product. Without the
 library, plain torch computes the same.
 
-Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, and
-`InvalidOption` for options that are not numbers, before anything is written. None increments the version counters of
-autograd.
+Every function raises `InvalidOpArgument` for other dtypes or devices, sizes that differ, shared memory, and options
+that are not numbers, before anything is written. None increments the version counters of autograd.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ def adam(
     step: the number of this step, from 1.
     rollback: undo this step instead, up to rounding: the values are those after it, the gradients its own.
 
-    Raises InvalidOption (a ValueError) for a step below 1 and options that are not numbers, ValueError for a rollback
-    of a step that cannot be undone.
+    Raises InvalidOpArgument (a ValueError) for a step below 1 and options that are not numbers, ValueError for a
+    rollback of a step that cannot be undone.
     """
     step, lr, beta1, beta2 = step_number(step), real("lr", lr), real("beta1", beta1), real("beta2", beta2)
     eps, weight_decay = real("eps", eps), real("weight_decay", weight_decay)
@@ -197,7 +196,7 @@ def copy_gradient(
     The result is infinite or NaN where an element is, 0 without a destination. It has the same bits for any number of
     threads. All tensors are contiguous, of float32, bfloat16 or float16, of equal size, in host memory.
 
-    Raises `InvalidTensors` for any other, and for shared memory, before anything is written.
+    Raises `InvalidOpArgument` for any other, and for shared memory, before anything is written.
     """
     tensors = {"grad": grad, "accumulated": accumulated, "destination": destination}
     given = {role: tensor for role, tensor in tensors.items() if tensor is not None}

@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from accel_ops.errors import InvalidOption, InvalidTensors
+from accel_core.errors import InvalidOpArgument
 from accel_ops.host import aliasing, c_interface
 
 _LARGEST_STEP = 2**63 - 1
 
 
 def real(name: str, value: Any) -> float:
-    """Return a float; raises InvalidOption for what is not a number."""
+    """Return a float; raises InvalidOpArgument for what is not a number."""
     if isinstance(value, (float, int)):
         return float(value)
     try:
@@ -34,7 +34,7 @@ def real(name: str, value: Any) -> float:
 
 
 def step_number(value: Any) -> int:
-    """Return the number of a step; raises InvalidOption for all but integers from 1. A float is none, as upstream."""
+    """Return the number of a step; raises InvalidOpArgument for all but integers from 1, as upstream."""
     try:
         if not isinstance(value, float) and hasattr(value, "__int__"):
             number = int(value)
@@ -56,8 +56,8 @@ def raise_of_device(error: Exception, *values: Any) -> None:
             raise error
 
 
-def _invalid(name: str, value: Any, expected: str) -> InvalidOption:
-    return InvalidOption(
+def _invalid(name: str, value: Any, expected: str) -> InvalidOpArgument:
+    return InvalidOpArgument(
         f"an optimizer step cannot be taken with this {name}: {name}={value!r} ({type(value).__name__}); "
         f"expected {expected}",
         do=f"correct the code that passes {name}",
@@ -109,7 +109,7 @@ def operands_of_plain(pack: Callable[..., bytes | None], roles: Roles) -> Operan
 def operands_of_any(roles: Roles) -> tuple[Operands, Roles]:
     """Return the operands of a group of `group_by_dtype`, and the lists that they are of.
 
-    Tensors with another memory layout are replaced by contiguous copies. Raises `InvalidTensors` for sizes that
+    Tensors with another memory layout are replaced by contiguous copies. Raises `InvalidOpArgument` for sizes that
     differ, tensors without memory, and shared memory that the library does not see.
     """
     check_each(roles)
@@ -141,7 +141,7 @@ def write_back(roles: Roles, computed: Roles) -> None:
 
 
 def group_by_dtype(roles: Roles) -> Iterator[Roles]:
-    """Divide the lists into groups of one dtype a role; raises `InvalidTensors` for tensors that no kernel takes."""
+    """Divide the lists into groups of one dtype a role; raises `InvalidOpArgument` for tensors that no kernel takes."""
     lengths = {len(tensors) for tensors in roles.values()}
     if len(lengths) != 1:
         found = ", ".join(f"{len(tensors)} {role}" for role, tensors in roles.items())
@@ -167,7 +167,7 @@ def group_by_dtype(roles: Roles) -> Iterator[Roles]:
 
 
 def check_each(roles: Roles) -> None:
-    """Raise InvalidTensors where `Operands` would, for calls that do not use the library."""
+    """Raise InvalidOpArgument where `Operands` would, for calls that do not use the library."""
     sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
     for role, tensors in roles.items():
         _check_sizes(role, tensors, sizes)
@@ -175,7 +175,7 @@ def check_each(roles: Roles) -> None:
 
 
 def check_aliasing(roles: Roles) -> None:
-    """Raise InvalidTensors where a written tensor shares memory with any other."""
+    """Raise InvalidOpArgument where a written tensor shares memory with any other."""
     if aliasing.share_memory(roles):
         raise_invalid(
             "a written tensor that shares memory with another or with itself", "separate memory for each"
@@ -183,7 +183,7 @@ def check_aliasing(roles: Roles) -> None:
 
 
 def check_has_memory(role: str, tensors: Tensors) -> None:
-    """Raise InvalidTensors for elements without an address: of a DTensor, a FakeTensor, a freed storage."""
+    """Raise InvalidOpArgument for elements without an address: of a DTensor, a FakeTensor, a freed storage."""
     for tensor in tensors:
         if tensor.numel() and not tensor.data_ptr():
             raise_invalid(
@@ -218,8 +218,8 @@ def _check_sizes(role: str, tensors: Tensors, sizes: list[int]) -> None:
 
 
 def raise_invalid(found: str, expected: str) -> NoReturn:
-    """Raise InvalidTensors."""
-    raise InvalidTensors(
+    """Raise InvalidOpArgument."""
+    raise InvalidOpArgument(
         f"a host kernel cannot work on these tensors: {found}; expected {expected}",
         do="correct the code that makes the optimizer's parameters, gradients and states",
     )

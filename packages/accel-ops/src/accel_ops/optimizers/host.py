@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from accel_core.errors import InvalidOpArgument
 from accel_core.op_builder import OpFunctions
-from accel_ops.errors import UnknownOptimizer
 from accel_ops.host import library
 from accel_ops.host.library import host
 from accel_ops.op import Op
@@ -119,7 +119,7 @@ class OptimizerRegistry:
             return self.options[optimizer_id]
         except KeyError:
             known = ", ".join(map(str, sorted(self.options))) or "none"
-            raise UnknownOptimizer(
+            raise InvalidOpArgument(
                 f"{self._name} {optimizer_id} was never created, or was destroyed; there are: {known}",
                 do=f"call create_{self._name}({optimizer_id}, …) first",
             ) from None
@@ -162,7 +162,7 @@ def adam_update(
     grad_factor: float = 1.0,
     copy: torch.Tensor | None = None,
 ) -> int:
-    """Take one step in place; returns 0. Raises UnknownOptimizer and what `cpu_steps.adam` raises.
+    """Take one step in place; returns 0. Raises InvalidOpArgument and what `cpu_steps.adam` raises.
 
     grad_factor, copy: see `HostStep.fused`; upstream has neither.
     """

@@ -28,8 +28,8 @@ from typing import Any
 
 import torch
 
-from accel_core.errors import FunctionNotImplemented, in_short
-from accel_ops.errors import InvalidOption, OverlappedStepFailed
+from accel_core.errors import FunctionNotImplemented, InvalidOpArgument, in_short
+from accel_ops.errors import OverlappedStepFailed
 from accel_ops.optimizers import cpu_steps
 
 #: Parameter groups that one control block has room for, as many as upstream's.
@@ -172,7 +172,7 @@ def ctrl_size() -> int:
 def ctrl_init(address: int, num_groups: int) -> None:
     """Prepare a control block of `ctrl_size()` zeros."""
     if not 0 <= num_groups <= MAX_GROUPS:
-        raise InvalidOption(
+        raise InvalidOpArgument(
             f"ZenFlow cannot overlap the optimizer's step: {num_groups} parameter groups; expected at "
             f"most {MAX_GROUPS}",
             do='pass fewer parameter groups, or set "overlap_step": false in the zenflow section',
