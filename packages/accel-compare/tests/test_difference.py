@@ -19,11 +19,11 @@ from accel_compare.record import (
     GRADIENT_OF_RESULT,
     PARAMETER,
     STEP,
-    InvalidComparison,
     Key,
     OpCall,
     RankRecord,
 )
+from accel_core.errors import InvalidInput
 
 BASE = torch.randn(40, 50, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(40, 50, generator=torch.Generator().manual_seed(1))
@@ -279,7 +279,7 @@ def test_arguments_may_be_cast_in_another_order(error: float, blamed: tuple[str,
 
 
 def test_another_number_of_ranks_is_refused() -> None:
-    with pytest.raises(InvalidComparison, match="ACC-714"):
+    with pytest.raises(InvalidInput, match="ACC-701"):
         difference.compare([chain(0, 0)], [chain(0, 0)] * 2)
 
 

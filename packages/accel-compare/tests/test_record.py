@@ -13,7 +13,8 @@ from torch import nn
 from accel_compare.difference import distance
 from accel_compare.digest import digest
 from accel_compare.parameters import InitialParameters
-from accel_compare.record import FORWARD, InvalidComparison, Writer, read
+from accel_compare.record import FORWARD, Writer, read
+from accel_core.errors import InvalidInput
 
 # --- digests: what differs in the tensor differs in the digest, by about as much
 
@@ -158,15 +159,15 @@ def test_edited_record_is_refused(tmp_path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(InvalidComparison, match="ACC-714"):
+    with pytest.raises(InvalidInput, match="ACC-701"):
         read(tmp_path)
 
 
 def test_folder_without_all_ranks_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, 0, 2)
-    with pytest.raises(InvalidComparison, match=r"files of ranks \[0\]"):
+    with pytest.raises(InvalidInput, match=r"files of ranks \[0\]"):
         read(tmp_path)
-    with pytest.raises(InvalidComparison, match=r"files of ranks \[\]"):
+    with pytest.raises(InvalidInput, match=r"files of ranks \[\]"):
         read(tmp_path / "nowhere")
 
 

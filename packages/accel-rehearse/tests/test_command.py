@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from accel_core.errors import InvalidInput
 from accel_rehearse import command, job
-from accel_rehearse.errors import InvalidRehearsal
 from accel_rehearse.record import DryJob
 
 from . import records
@@ -52,14 +52,14 @@ def test_two_records_are_compared(tmp_path: Path, capsys) -> None:
     ],
 )
 def test_bad_options_are_named_before_anything_runs(program: str, words: list[str], found: str) -> None:
-    with pytest.raises(InvalidRehearsal, match="ACC-713") as refused:
+    with pytest.raises(InvalidInput, match="ACC-701") as refused:
         accel("npu", "--memory=1GiB", *words, "--", program, "--mib", "1")
     assert f": {found}" in str(refused.value)
 
 
 @pytest.mark.parametrize("launcher", [["/usr/bin/torchrun"], ["-m", "torch.distributed.run"]])
 def test_a_launcher_is_not_rehearsed(program: str, launcher: list[str]) -> None:
-    with pytest.raises(InvalidRehearsal, match="the script without its launcher, for which --ranks stands"):
+    with pytest.raises(InvalidInput, match="the script without its launcher, for which --ranks stands"):
         accel("npu:910b-64", "--", *launcher, "--nproc-per-node", "8", program)
 
 
@@ -77,7 +77,7 @@ def test_a_launcher_is_not_rehearsed(program: str, launcher: list[str]) -> None:
 def test_a_job_does_not_have_more_ranks_than_its_hostfile(tmp_path, program, hosts, ranks, found) -> None:
     hostfile = tmp_path / "hosts"
     hostfile.write_text(hosts, encoding="utf-8")
-    with pytest.raises(InvalidRehearsal, match=found):
+    with pytest.raises(InvalidInput, match=found):
         accel("npu", "--memory=1GiB", f"--hostfile={hostfile}", f"--ranks={ranks}", "--", program)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from accel_core.errors import InvalidInput
 from accel_rehearse import page, report
-from accel_rehearse.errors import InvalidRecord, UnknownProfile
 from accel_rehearse.profiles import profile
 from accel_rehearse.record import Collective, DryRank, Failure, Phase, Place, Rehearsal
 
@@ -49,7 +49,7 @@ NO_RECORDS = [
 
 @pytest.mark.parametrize("text", NO_RECORDS, ids=range(len(NO_RECORDS)))
 def test_what_is_no_record_is_refused(text: str):
-    with pytest.raises(InvalidRecord, match=r"ACC-711"):
+    with pytest.raises(InvalidInput, match=r"ACC-701"):
         Rehearsal.from_json(text, "a.json")
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_record_is_refused(text: str):
 def test_a_field_of_another_type_is_named(field: str, value: object):
     data = json.loads(rehearsal(rank()).to_json())
     data[field] = value
-    with pytest.raises(InvalidRecord) as refused:
+    with pytest.raises(InvalidInput) as refused:
         Rehearsal.from_json(json.dumps(data))
     assert (field if field.isidentifier() else "x1b") in str(refused.value)
     assert "\x1b" not in str(refused.value)
@@ -215,5 +215,5 @@ def test_a_name_is_found_in_any_case_and_memory_replaces_its_capacity():
     [("npu:910b64", "npu:910b-64"), ("cuda:h100", "cuda:h100-80"), ("hpu", "hpu:gaudi2")],
 )
 def test_a_name_that_is_nearly_right_is_suggested(text: str, suggested: str):
-    with pytest.raises(UnknownProfile, match=f"accel rehearse {suggested} "):
+    with pytest.raises(InvalidInput, match=f"accel rehearse {suggested} "):
         profile(text)

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 import accel_sim
+from accel_core.errors import InvalidInput
 from accel_sim import settings
-from accel_sim.errors import InvalidSetting
 
 ACCEL = [sys.executable, "-m", "accel_core.cli"]
 #: Says that it runs; ends with status 5 in a handler of each signal, which takes a while.
@@ -107,7 +107,7 @@ def test_memory_is_given_in_bytes_or_binary_units(monkeypatch, text, size):
 )
 def test_setting_without_a_meaning_is_refused_by_its_name(monkeypatch, name, text):
     monkeypatch.setenv(name, text)
-    with pytest.raises(InvalidSetting, match=name):
+    with pytest.raises(InvalidInput, match=name):
         settings.read()
 
 
@@ -181,6 +181,6 @@ def test_description_that_can_not_be_used_is_named(tmp_path, text, reason):
     file = tmp_path / "card.json"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(InvalidSetting, match=reason) as caught:
+    with pytest.raises(InvalidInput, match=reason) as caught:
         accel_sim.environment(str(file))
     assert str(file) in str(caught.value)

@@ -17,12 +17,11 @@ from typing import Any
 
 from accel_compare import difference, page, record
 from accel_compare.difference import Compared, Difference
-from accel_compare.record import InvalidComparison
 from accel_compare.recorder import RecorderOptions
 from accel_core import processes
 from accel_core.cli.main import program_words
 from accel_core.data import from_data, to_data
-from accel_core.errors import DOCUMENTATION
+from accel_core.errors import DOCUMENTATION, InvalidInput
 
 _EQUAL, _FAILED, _DIFFERENT = 0, 1, 3
 _MOST_ROWS = 20
@@ -128,7 +127,7 @@ def _replay(args: argparse.Namespace, command: list[str]) -> int:
     load = str(folder.resolve()) if options.keep and not args.own_parameters else ""
     options = replace(options, folder=str(replayed.resolve()), keep=0, load=load)
     if args.isolate and not options.operations:
-        raise InvalidComparison(
+        raise InvalidInput(
             f"no operation can be isolated: {folder} is a record by module",
             do=f"accel compare record --by operation {folder} -- …",
         )
@@ -208,7 +207,7 @@ def _command(args: argparse.Namespace) -> list[str]:
     declare = _record_options if args.action == "record" else _replay_options
     words = program_words(args.command, declare, args, f"accel compare {args.action}")
     if not words:
-        raise InvalidComparison(
+        raise InvalidInput(
             "there is nothing to run: no program behind the folder",
             do=f"accel compare {args.action} {args.folder} -- train.py",
         )
@@ -219,7 +218,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 def _options(args: argparse.Namespace) -> RecorderOptions:
     first, _, last = args.steps.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0 and args.parameters >= 0):
-        raise InvalidComparison(
+        raise InvalidInput(
             f"the run cannot be recorded: --steps {args.steps} --limit {args.limit} --parameters "
             f"{args.parameters}; expected steps as 0-9 or 5, a limit above 0, and no negative size",
             do="correct the option",
@@ -246,7 +245,7 @@ def _run(command: list[str], options: RecorderOptions) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        raise InvalidComparison(
+        raise InvalidInput(
             f"the run cannot be recorded: {type(error).__name__}: {error}",
             do="correct the command or choose another folder",
         ) from error
@@ -264,7 +263,7 @@ def _read(folder: Path) -> RecorderOptions:
         plain = json.loads((folder / "record.json").read_text(encoding="utf-8"))
         return from_data(RecorderOptions, plain["options"], "options")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InvalidComparison(
+        raise InvalidInput(
             f"{folder} cannot be replayed: {f'{type(error).__name__}: {error}'[:200]}",
             do="record the run again",
         ) from error
@@ -272,7 +271,7 @@ def _read(folder: Path) -> RecorderOptions:
 
 def _report(outcome: Compared, reference: Path, found: Path) -> int:
     if not outcome.compared:
-        raise InvalidComparison(
+        raise InvalidInput(
             f"{reference} and {found} cannot be compared: no event that both have",
             do="record the program again, with the same arguments but for the device",
         )

@@ -24,11 +24,11 @@ from accel_compare.record import (
     GRADIENT_OF_RESULT,
     PARAMETER,
     STEP,
-    InvalidComparison,
     Key,
     OpCall,
     RankRecord,
 )
+from accel_core.errors import InvalidInput
 
 #: By which a computation may multiply the relative error of what it reads.
 GROWTH = 16.0
@@ -87,9 +87,9 @@ class Compared:
 
 
 def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor: float = 1.0) -> Compared:
-    """Compare a run with the reference. factor: multiplies all bounds. Raises `InvalidComparison`."""
+    """Compare a run with the reference. factor: multiplies all bounds. Raises `InvalidInput`."""
     if len(reference) != len(found):
-        raise InvalidComparison(
+        raise InvalidInput(
             f"two runs cannot be compared: {len(reference)} ranks in the record, {len(found)} now",
             do="start the program as it was recorded",
         )

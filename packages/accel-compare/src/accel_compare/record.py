@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_compare.digest import Digest
-from accel_core.errors import AccelError
+from accel_core.errors import InvalidInput
 
 #: Raised when the lines change their meaning.
 SCHEMA = 1
@@ -27,10 +27,6 @@ FLATTENED = "group "
 _LONGEST_LINE = 1_000_000
 _FIELDS = [one.name for one in fields(Digest)]
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
-
-
-class InvalidComparison(AccelError, ValueError, code="ACC-714"):
-    """A folder is not the record of a run that can be compared."""
 
 
 class Key(NamedTuple):
@@ -140,7 +136,7 @@ class Writer:
 
 
 def read(folder: Path) -> list[RankRecord]:
-    """Return the ranks of a run, in order. Raises `InvalidComparison`."""
+    """Return the ranks of a run, in order. Raises `InvalidInput`."""
     files = sorted(folder.glob("rank*.jsonl"))
     try:
         ranks = sorted((_rank(file) for file in files), key=lambda rank: rank.rank)
@@ -148,7 +144,7 @@ def read(folder: Path) -> list[RankRecord]:
         if not ranks or (len(ranks), numbers) != (ranks[0].world, list(range(len(ranks)))):
             raise ValueError(f"files of ranks {numbers}")
     except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise InvalidComparison(
+        raise InvalidInput(
             f"{folder} cannot be compared: {f'{type(error).__name__}: {error}'[:200]}; expected one whole "
             "file for each rank, written by `accel compare` of this release",
             do="record the run again; if no file was written, no torch module ran in it",

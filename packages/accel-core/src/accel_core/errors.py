@@ -19,6 +19,7 @@ __all__ = [
     "FunctionNotImplemented",
     "InvalidDevice",
     "InvalidEnvironment",
+    "InvalidInput",
     "InvalidOpArgument",
     "LibraryMismatch",
     "NotAnAccelerator",
@@ -165,10 +166,6 @@ class LibraryMismatch(AccelError, OSError, code="ACC-406"):
     """A native library and the Python code that loads it have different C interfaces."""
 
 
-class UnknownBuilder(AccelError, ValueError, code="ACC-407"):
-    """`accel ops` was called with a builder name that the accelerator does not have."""
-
-
 class UnsupportedBackend(AccelError, ValueError, code="ACC-501"):
     """The requested torch.compile backend is not registered."""
 
@@ -179,6 +176,10 @@ class FunctionNotImplemented(AccelError, AttributeError, code="ACC-502"):
 
 class InvalidOpArgument(AccelError, ValueError, TypeError, KeyError, code="ACC-504"):
     """An op was called with tensors, options or sizes that it cannot use. Upstream and torch raise one of these."""
+
+
+class InvalidInput(AccelError, ValueError, code="ACC-701"):
+    """A command was called with an argument, a file or a folder that it cannot use."""
 
 
 class InvalidDevice(AccelError, RuntimeError, code="ACC-503"):

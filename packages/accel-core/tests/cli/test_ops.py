@@ -89,7 +89,7 @@ def test_an_unknown_builder_is_wrong_usage_with_near_names(
 ) -> None:
     result, rows = ops(action, "FusedAdamBuilder", name)
     assert (result.status, rows) == (2, {})
-    assert "[ACC-407]" in result.err
+    assert "[ACC-701]" in result.err
     assert message in result.err
 
 

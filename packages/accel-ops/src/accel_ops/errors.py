@@ -39,7 +39,3 @@ class TransferFailed(AccelError, OSError, code="ACC-509"):
     def __reduce__(self) -> tuple[object, ...]:
         facts = {"number": self.errno, "name": self.filename, "offset": self.offset, "done": self.done}
         return partial(TransferFailed, do=self.do, **facts), (self.message,)
-
-
-class UnsuitableFolder(AccelError, ValueError, code="ACC-512"):
-    """A folder in which file I/O cannot be measured: none, in memory, read-only, or with too little room."""

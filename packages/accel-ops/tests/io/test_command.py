@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from accel_core.cli.main import main
+from accel_core.errors import InvalidInput
 from accel_ops.cli import measurement
 from accel_ops.cli.measurement import Rates
 from accel_ops.cli.progress import Progress
-from accel_ops.errors import UnsuitableFolder
 from accel_ops.io.builder import AsyncIOBuilder
 from accel_ops.io.engines import EngineOptions
 
@@ -126,7 +126,7 @@ def test_unsuitable_folders_are_refused(
         monkeypatch.setattr(measurement, "_SIZE", 1 << 60)
     assert main(["io", action, str(path), *given]) == 1
     text = capsys.readouterr().err
-    assert "ACC-512" in text
+    assert "ACC-701" in text
     assert "; expected " in text
 
 
@@ -162,7 +162,7 @@ def test_tune_refuses_a_file_system_in_memory(measured: Path, monkeypatch: pytes
     if measurement.file_system(memory) != "tmpfs":
         pytest.skip("not run: /dev/shm is no tmpfs")
     monkeypatch.setattr(measurement, "_SIZE", 1 << 20)
-    with pytest.raises(UnsuitableFolder, match="tmpfs"):
+    with pytest.raises(InvalidInput, match="tmpfs"):
         measurement.tuned(memory, 1)
 
 

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from accel_core.cli.main import program_words
+from accel_core.errors import InvalidInput
 from accel_rehearse import job, page, profiles, report, search
-from accel_rehearse.errors import InvalidRehearsal
 from accel_rehearse.record import DryJob, Rehearsal
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
@@ -219,7 +219,7 @@ def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
 
 def _check(holds: bool, found: str, expected: str) -> None:
     if not holds:
-        raise InvalidRehearsal(
+        raise InvalidInput(
             f"this cannot be rehearsed: {found}; expected {expected}",
             do="correct it; `accel rehearse --help` shows an example",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
-from accel_rehearse.errors import UnknownProfile
+from accel_core.errors import InvalidInput
 from accel_rehearse.record import DeviceModel
 from accel_sim import vendors
 
@@ -59,7 +59,7 @@ PROFILES = tuple(
 
 
 def profile(text: str, memory: int | None = None) -> DeviceModel:
-    """Return the profile of `npu:910b-64`, or of a vendor's key alone with `memory`. Raises `UnknownProfile`.
+    """Return the profile of `npu:910b-64`, or of a vendor's key alone with `memory`. Raises `InvalidInput`.
 
     memory: bytes of a device, instead of the profile's.
     """
@@ -75,7 +75,7 @@ def profile(text: str, memory: int | None = None) -> DeviceModel:
     names = [known.name for known in PROFILES]
     close = [known for known in names if name and known.startswith(name)]
     close += difflib.get_close_matches(name, names, n=1)
-    raise UnknownProfile(
+    raise InvalidInput(
         f"the device to rehearse on is not known: {text!r:.60}{' without --memory' if name in bare else ''}; expected "
         f"{', '.join(names)}, or one of {', '.join(sorted(bare))} with --memory",
         do=f"name it: accel rehearse {close[0] if close else names[0]} -- train.py",

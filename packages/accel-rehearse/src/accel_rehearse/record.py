@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from accel_core.data import Count, InvalidData, from_data, to_data
-from accel_rehearse.errors import InvalidRecord
+from accel_core.errors import InvalidInput
 
 #: Increased when a field changes its meaning; a record of another schema is refused.
 SCHEMA = 1
@@ -29,8 +29,8 @@ Verdict = Literal["fits", "does not fit", "failed", "stopped"]
 Outcome = Literal["finished", "out of memory", "failed", "stopped"]
 
 
-def _invalid(source: str, found: str) -> InvalidRecord:
-    return InvalidRecord(
+def _invalid(source: str, found: str) -> InvalidInput:
+    return InvalidInput(
         f"cannot read {source}: {found}; expected a record of schema {SCHEMA}, as `accel rehearse "
         "--json` writes it",
         do="rehearse again with this accel-rehearse, and compare the new record",
@@ -185,7 +185,7 @@ class Rehearsal(DryJob):
 
     @classmethod
     def from_json(cls, text: str, source: str = "the record") -> Rehearsal:
-        """Return the record in `text`; raises `InvalidRecord`, with `source`."""
+        """Return the record in `text`; raises `InvalidInput`, with `source`."""
         try:
             data = json.loads(text)
             if isinstance(data, dict) and data.get("schema") != SCHEMA:

@@ -19,10 +19,11 @@ import torch
 from torch.utils import backend_registration
 from wrapt import register_post_import_hook
 
+from accel_core.errors import InvalidInput
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
 from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendors
-from accel_sim.errors import AlreadySimulating, InvalidSetting, NotSimulated, absent
+from accel_sim.errors import AlreadySimulating, NotSimulated, absent
 from accel_sim.runtime import habana_torch
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
@@ -119,14 +120,14 @@ def _register(simulation: Simulation) -> None:
 
 
 def _let_operators_fail(simulation: Simulation) -> None:
-    """Let the operators that the settings name fail on the device. Raises `InvalidSetting` for an unknown one."""
+    """Let the operators that the settings name fail on the device. Raises `InvalidInput` for an unknown one."""
     names = simulation.settings.failing
     spaces = (ops.of(simulation.type).namespace, "aten")
     full = [
         f"{space}::{name}" for name in names for space in spaces if hasattr(getattr(torch.ops, space), name)
     ]
     if len(full) < len(names):
-        raise InvalidSetting(
+        raise InvalidInput(
             f"these operators cannot fail on the simulated device: {', '.join(names)}; expected names of "
             f"operators under torch.ops.{' or torch.ops.'.join(spaces)}, as _fused_adamw_",
             do=f"correct {settings.FAIL.name}; it is `accel sim --fail`",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accel_sim.errors import InvalidSetting
+from accel_core.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ def has_device_files(key: str, chosen: frozenset[str]) -> bool:
 
 
 def check(names: frozenset[str]) -> None:
-    """Raise `InvalidSetting` for a name that is not a behaviour."""
+    """Raise `InvalidInput` for a name that is not a behaviour."""
     known = {behaviour.name for behaviour in BEHAVIOURS}
     if wrong := sorted(names - known):
-        raise InvalidSetting(
+        raise InvalidInput(
             f"a vendor behaviour cannot be simulated: {', '.join(wrong)}; expected some of "
             f"{', '.join(sorted(known))}",
             do="correct ACCEL_SIM_BEHAVIOUR",

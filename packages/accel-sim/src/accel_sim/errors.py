@@ -10,10 +10,6 @@ from typing import NoReturn
 from accel_core.errors import AccelError
 
 
-class UnknownDevice(AccelError, ValueError, code="ACC-701"):
-    """No simulated device has this name."""
-
-
 class AlreadySimulating(AccelError, RuntimeError, code="ACC-702"):
     """A process can simulate one kind of device."""
 
@@ -24,10 +20,6 @@ class SimulatorBuildFailed(AccelError, RuntimeError, code="ACC-703"):
 
 class NotSimulated(AccelError, NotImplementedError, code="ACC-704"):
     """A name that the vendor's real module has and the simulation does not implement."""
-
-
-class InvalidSetting(AccelError, ValueError, code="ACC-705"):
-    """An environment variable of the simulation has an invalid value."""
 
 
 class DataRace(AccelError, RuntimeError, code="ACC-708"):

@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from accel_core.errors import InvalidInput
 from accel_core.simulated import DEVICE as DEVICE
 from accel_core.vendor import Variable
-from accel_sim.errors import InvalidSetting
 
 DEVICES = Variable("ACCEL_SIM_DEVICES", "2", "Number of simulated devices.")
 MEMORY = Variable(
@@ -53,7 +53,7 @@ class Settings:
 
 
 def read() -> Settings:
-    """Return the settings from the environment. Raises `InvalidSetting`."""
+    """Return the settings from the environment. Raises `InvalidInput`."""
     return Settings(
         count(DEVICES.get()),
         size(MEMORY.get()),
@@ -67,23 +67,23 @@ def read() -> Settings:
 
 
 def count(text: str) -> int:
-    """Return a number of devices. Raises `InvalidSetting`."""
+    """Return a number of devices. Raises `InvalidInput`."""
     if not text.isdecimal() or int(text) > MAX_DEVICES:
         raise _invalid(DEVICES, text, f"a number from 0 to {MAX_DEVICES}")
     return int(text)
 
 
 def size(text: str) -> int:
-    """Return a device's memory in bytes. Raises `InvalidSetting`."""
+    """Return a device's memory in bytes. Raises `InvalidInput`."""
     match = re.fullmatch(r"(\d+)\s*([KMG]iB)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise _invalid(MEMORY, text, "bytes, or a number with KiB, MiB or GiB, as 8GiB")
     return int(match[1]) * _UNITS[(match[2] or "").upper()]
 
 
-def _invalid(variable: Variable, text: str, expected: str) -> InvalidSetting:
+def _invalid(variable: Variable, text: str, expected: str) -> InvalidInput:
     option = {DEVICES: "--devices", MEMORY: "--memory"}[variable]
-    return InvalidSetting(
+    return InvalidInput(
         f"the simulated device cannot be set up: {variable.name}={text!r}; expected {expected}",
         do=f"correct or unset {variable.name}; it is `accel sim {option}`",
     )

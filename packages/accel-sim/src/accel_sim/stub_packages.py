@@ -45,7 +45,7 @@ def environment(
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
     like_hardware: its mode without what holds only for simulated devices; one device, unless `devices` says more.
     fail: operators that fail on the device.
-    The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`, `NotSimulated`.
+    The device of an outer `accel sim` is replaced. Raises `InvalidInput`, `NotSimulated`.
     """
     vendor = vendors.find(key)
     build.check_torch(vendor.key)

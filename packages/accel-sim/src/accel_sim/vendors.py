@@ -12,10 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import DOCUMENTATION
+from accel_core.errors import DOCUMENTATION, InvalidInput
 from accel_core.vendor import VisibleDevices, known_device
 from accel_sim import settings
-from accel_sim.errors import InvalidSetting, UnknownDevice
 
 
 @dataclass(frozen=True)
@@ -168,13 +167,13 @@ _SUFFIX = ".json"
 
 
 def find(name: str) -> SimVendor:
-    """Return the vendor of a key, or the one described in a JSON file. Raises `UnknownDevice`."""
+    """Return the vendor of a key, or the one described in a JSON file. Raises `InvalidInput`."""
     if name.endswith(_SUFFIX):
         return _read(Path(name).absolute())
     for vendor in _all():
         if vendor.key == name:
             return vendor
-    raise UnknownDevice(
+    raise InvalidInput(
         f"this device cannot be simulated: {name!r}; expected one of "
         f"{', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
         do=f"choose one of these, or describe one: {DOCUMENTATION}/simulated-devices.md",
@@ -205,7 +204,7 @@ def _read(path: Path) -> SimVendor:
             **_DESCRIBED | {name: _frozen(value) for name, value in fields.items()}, visible=visible
         )
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InvalidSetting(
+        raise InvalidInput(
             f"a simulated device cannot be made from its description: {path}: {type(error).__name__}: "
             f"{error}; expected a JSON object with key, collectives, device_name and other fields of "
             "SimVendor",

@@ -16,7 +16,7 @@ from typing import Any
 
 from accel_core import devices, install
 from accel_core.cli.main import working
-from accel_core.errors import AccelError
+from accel_core.errors import AccelError, InvalidInput
 from accel_core.selection.candidates import discover
 
 #: The template's questions: how an answer must look, and the same in words.
@@ -56,10 +56,6 @@ def page(name: str) -> Path:
 
 def _workspace() -> Path:
     return Path(__file__).resolve().parents[4]
-
-
-class InvalidAnswer(AccelError, ValueError, code="ACC-706"):
-    """A vendor package cannot be made from this answer."""
 
 
 class NoTemplateEngine(AccelError, ImportError, code="ACC-707"):
@@ -134,7 +130,7 @@ def _check(answers: Mapping[str, str]) -> None:
         pattern, words = _QUESTIONS[name]
         if re.fullmatch(pattern, value) and not keyword.iskeyword(value):
             continue
-        raise InvalidAnswer(
+        raise InvalidInput(
             f"a vendor package cannot be made with this {name}: {value!r}; expected {words}",
             do=f"choose another {name}; {page('writing-a-vendor')} says what it is for",
         )
@@ -145,7 +141,7 @@ def _refuse_taken(key: str) -> None:
     owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in devices.DEVICES}
     owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
     if key in owners:
-        raise InvalidAnswer(
+        raise InvalidInput(
             f"a new vendor cannot have this key: {key!r} is {owners[key]}",
             do="choose another key, or work on that package",
         )
@@ -159,7 +155,7 @@ def _ask_torch(key: str, claims: bool) -> None:
     except RuntimeError:
         built_in = False
     if built_in is claims:
-        raise InvalidAnswer(
+        raise InvalidInput(
             f"a device type {key!r} does not go with {'' if claims else '--no-'}privateuse1: torch "
             f"{torch.__version__} has {'such a type' if built_in else 'no such type'}",
             do="add --no-privateuse1, or choose another key" if claims else "leave out --no-privateuse1",
@@ -168,7 +164,7 @@ def _ask_torch(key: str, claims: bool) -> None:
 
 def _target(folder: Path) -> Path:
     if folder.exists():
-        raise InvalidAnswer(
+        raise InvalidInput(
             f"a vendor package cannot be made here: {folder} is there already",
             do="choose another place with --out, or remove it",
         )

@@ -191,7 +191,7 @@ def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(tmp_path, capsy
 def test_a_bad_answer_is_refused_and_nothing_is_written(arguments, found, tmp_path, capsys) -> None:
     assert main(["new-vendor", *arguments, "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].endswith("[ACC-706]")
+    assert lines[0].endswith("[ACC-701]")
     assert found in lines[0]
     assert list(tmp_path.iterdir()) == []
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from accel_core.errors import InvalidInput
 from accel_testkit.verify import page
-from accel_testkit.verify.report import InvalidReport, Privacy, Report, StepRow, differences, read
+from accel_testkit.verify.report import Privacy, Report, StepRow, differences, read
 
 
 def report(*rows: StepRow, **changed: Any) -> Report:
@@ -91,7 +92,7 @@ HOSTILE = {
 def test_other_file_is_not_a_report(name: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(HOSTILE[name])
-    with pytest.raises(InvalidReport, match="ACC-709"):
+    with pytest.raises(InvalidInput, match="ACC-701"):
         read(path)
 
 
@@ -99,7 +100,7 @@ def test_other_file_is_not_a_report(name: str, tmp_path: Path) -> None:
     ("path", "why"), [("/dev/zero", "no file"), ("/no/report.json", "it does not exist")]
 )
 def test_what_is_no_file_is_not_read_as_a_report(path: str, why: str) -> None:
-    with pytest.raises(InvalidReport, match=f"{why}.*ACC-709"):
+    with pytest.raises(InvalidInput, match=f"{why}.*ACC-701"):
         read(Path(path))
 
 

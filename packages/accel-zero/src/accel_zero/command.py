@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accel_core import env
-from accel_zero.errors import NothingProfiled
+from accel_core.errors import InvalidInput
 
 #: The first iterations allocate memory.
 SKIP = 2
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the script in this process and print the table on local rank 0; returns the script's exit status.
 
-    Raises NothingProfiled if there are not more optimizer steps than `--skip` leaves out.
+    Raises InvalidInput if there are not more optimizer steps than `--skip` leaves out.
     """
     import torch  # noqa: F401  joins core to deepspeed, as in a program that imports torch first
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if len(profile.iterations) <= max(args.skip, 0):
         if status:  # the script's own error is on stderr
             return status
-        raise NothingProfiled(
+        raise InvalidInput(
             f"there is nothing to show of {args.script}: {len(profile.iterations)} optimizer steps of a "
             "DeepSpeed engine",
             do="let the script train longer, or use --skip 0; it has to train with deepspeed.initialize",

@@ -11,9 +11,5 @@ class UnloadableCheckpoint(AccelError, RuntimeError, code="ACC-305"):
     """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
 
 
-class NothingProfiled(AccelError, RuntimeError, code="ACC-408"):
-    """`accel zero profile` ran a script that took no optimizer step, or too few."""
-
-
 class InvalidZenFlow(AccelError, ValueError, code="ACC-409"):
     """DeepSpeed's configuration asks for ZenFlow with options of fp16 that give losses of NaN."""

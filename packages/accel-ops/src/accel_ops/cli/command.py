@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print; returns the exit status. Raises UnsuitableFolder, OSError."""
+    """Measure and print; returns the exit status. Raises InvalidInput, OSError."""
     # Imported here: torch takes a second, which `--help` need not wait for.
     with Progress() as progress:
         progress.show(0, "importing torch")

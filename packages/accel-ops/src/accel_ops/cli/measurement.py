@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from accel_core.errors import InvalidEnvironment
+from accel_core.errors import InvalidEnvironment, InvalidInput
 from accel_ops.cli.progress import Progress
-from accel_ops.errors import UnsuitableFolder
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 from accel_ops.memory import MEMORY
@@ -39,7 +38,7 @@ _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
 
 def check_folder(path: Path, size: int) -> None:
-    """Raise UnsuitableFolder where no file of that size can be made."""
+    """Raise InvalidInput where no file of that size can be made."""
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing"
         raise _unsuitable(path, found, "a folder", "name a folder on the disk that is to be measured")
@@ -57,7 +56,7 @@ def check_folder(path: Path, size: int) -> None:
 
 
 def check_on_disk(path: Path) -> None:
-    """Raise UnsuitableFolder for a file system in memory."""
+    """Raise InvalidInput for a file system in memory."""
     kind = file_system(path)
     if kind in _IN_MEMORY:
         raise _unsuitable(
@@ -109,8 +108,8 @@ def _direct(fd: int) -> int:
         return -1
 
 
-def _unsuitable(path: Path, found: str, expected: str, do: str) -> UnsuitableFolder:
-    return UnsuitableFolder(f"file I/O cannot be measured in {path}: {found}; expected {expected}", do=do)
+def _unsuitable(path: Path, found: str, expected: str, do: str) -> InvalidInput:
+    return InvalidInput(f"file I/O cannot be measured in {path}: {found}; expected {expected}", do=do)
 
 
 _BLOCK = 1 << 20
@@ -209,7 +208,7 @@ class Rate:
 
 
 def measured(args: argparse.Namespace) -> str:
-    """Measure as the command line says; return the table or JSON. Raises UnsuitableFolder, OSError."""
+    """Measure as the command line says; return the table or JSON. Raises InvalidInput, OSError."""
     check_folder(args.path, args.size)
     with Progress() as progress, scratch_file(args.path) as fd:
         progress.show(0, "making the file to be measured")
@@ -297,7 +296,7 @@ _FINALISTS = 4
 
 
 def tuned(path: Path, seconds: float) -> str:
-    """Measure, and return DeepSpeed's section as JSON. Raises UnsuitableFolder, OSError."""
+    """Measure, and return DeepSpeed's section as JSON. Raises InvalidInput, OSError."""
     until = time.monotonic() + seconds
     check_folder(path, _SIZE)
     check_on_disk(path)

@@ -19,7 +19,7 @@ from subprocess import TimeoutExpired
 from rich.console import Console
 
 from accel_core import processes
-from accel_core.errors import DOCUMENTATION, AccelError
+from accel_core.errors import DOCUMENTATION, AccelError, InvalidInput
 from accel_core.reports import one_line
 from accel_core.simulated import DEVICE
 from accel_testkit.suite.launch import LIMIT
@@ -103,12 +103,12 @@ def _new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
 
 @contextmanager
 def _writing(made: Report, folder: Path) -> Iterator[None]:
-    """Print the report and raise InvalidReport if it cannot be written to the folder."""
+    """Print the report and raise InvalidInput if it cannot be written to the folder."""
     try:
         yield
     except OSError as error:
         sys.stdout.write(made.text())
-        raise report.InvalidReport(
+        raise InvalidInput(
             f"the report cannot be written to {folder}: {type(error).__name__}: {error}",
             do="choose another one: accel verify --out FOLDER",
         ) from error
@@ -143,7 +143,7 @@ def _kept(file: Path, made: Report, again: list[str]) -> Report | None:
         return None
     try:
         former = report.read(file)
-    except report.InvalidReport:
+    except InvalidInput:
         return None
     if not former.same_subject(made):
         return None

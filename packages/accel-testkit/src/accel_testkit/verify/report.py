@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import AccelError
+from accel_core.errors import InvalidInput
 from accel_core.reports import one_line
 from accel_testkit.suite.launch import write
 
@@ -29,10 +29,6 @@ DONE = (PASSED, FAILED)
 _LARGEST = 50_000_000
 #: Larger numbers are not measurements; divided, they overflow.
 _MOST = 1e100
-
-
-class InvalidReport(AccelError, ValueError, code="ACC-709"):
-    """A file is not a report of `accel verify` that this release can read."""
 
 
 @dataclass
@@ -116,7 +112,7 @@ def _first_failure(row: StepRow) -> str:
 
 
 def read(path: Path) -> Report:
-    """Read a report; raises InvalidReport for anything else."""
+    """Read a report; raises InvalidInput for anything else."""
     try:
         if not path.is_file():
             raise ValueError("no file" if path.exists() else "it does not exist")
@@ -132,7 +128,7 @@ def read(path: Path) -> Report:
         if unknown or not plain_cells or not all(isinstance(v, str) for v in report.versions.values()):
             raise ValueError(f"states {sorted(unknown)}" if unknown else "values that are not plain")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidReport(
+        raise InvalidInput(
             f"{path} cannot be shown: {f'{type(error).__name__}: {error}'[:200]}",
             do="run `accel verify` again, or upgrade accel-testkit to the release that wrote it",
         ) from error

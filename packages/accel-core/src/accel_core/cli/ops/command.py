@@ -22,7 +22,7 @@ from rich.text import Text
 from accel_core.api import get_accelerator
 from accel_core.cli.main import seconds, working
 from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, listed
-from accel_core.errors import AcceleratorBroken, UnknownBuilder
+from accel_core.errors import AcceleratorBroken, InvalidInput
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.processes import Reply, Worker
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """
     try:
         return _list(args) if args.action == "list" else _try(args)
-    except UnknownBuilder as error:
+    except InvalidInput as error:
         print(error, file=sys.stderr)
         return _WRONG_USAGE
 
@@ -107,7 +107,7 @@ def attempt(builders: Sequence[str], action: str, seconds: float, display: Displ
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
 
-    Raises UnknownBuilder, the error of a failed selection, and AcceleratorBroken if the selection crashes or exceeds
+    Raises InvalidInput, the error of a failed selection, and AcceleratorBroken if the selection crashes or exceeds
     its time limit.
     """
     device, rows, left = "", dict[str, Row](), list(builders)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from accel_core.api import get_accelerator
-from accel_core.errors import AccelError, UnknownBuilder, in_short
+from accel_core.errors import AccelError, InvalidInput, in_short
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.processes import serve
 
@@ -44,7 +44,7 @@ class Row:
 def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
     """Return a row for each builder in `names`, or for all if it is empty. Compiles nothing.
 
-    Raises UnknownBuilder.
+    Raises InvalidInput.
     """
     known = (*UPSTREAM, *sorted(set(getattr(accelerator, "op_table", ())) - set(UPSTREAM)))
     unknown = [name for name in names if name not in known]
@@ -61,10 +61,10 @@ def _row(accelerator: Any, name: str) -> Row:
     return Row(name, getattr(builder, "name", ""), SERVED if served else MISSING, reason)
 
 
-def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> UnknownBuilder:
+def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> InvalidInput:
     near = dict.fromkeys(match for name in names for match in _near(name, known))
     hint = f"; expected a builder such as {', '.join(near)}" if near else ""
-    return UnknownBuilder(
+    return InvalidInput(
         f"{device} has no such op builder: {'; '.join(map(repr, names))}{hint}",
         do="choose one that `accel ops list` shows",
     )
