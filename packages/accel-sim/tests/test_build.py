@@ -10,8 +10,9 @@ import sys
 import pytest
 
 import accel_sim
+from accel_core.errors import BuildFailed
 from accel_sim import activation, build, simulation
-from accel_sim.errors import NotSimulated, SimulatorBuildFailed
+from accel_sim.errors import NotSimulated
 
 #: Writes what it was asked to make, and notes that it was called.
 COMPILER = """#!/bin/sh
@@ -66,7 +67,7 @@ def test_of_several_processes_one_builds(cache, compiler, tmp_path):
 
 def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capfd):
     compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
-    with pytest.raises(SimulatorBuildFailed, match=r"\n  unit.cpp:7: error: no such thing"):
+    with pytest.raises(BuildFailed, match=r"\n  unit.cpp:7: error: no such thing"):
         build.library()
     assert _left(cache) == []
     assert "ready after" not in capfd.readouterr().err
@@ -117,7 +118,7 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     assert done.returncode != 0
     assert done.stderr.startswith("the simulated device cannot be built: no C++ compiler 'c++' on PATH; ")
     assert "apt install g++" in done.stderr
-    assert done.stderr.endswith("\nSee: accel explain ACC-703\n")
+    assert done.stderr.endswith("\nSee: accel explain ACC-403\n")
 
 
 # Builds of torch with kernels of their own
@@ -141,5 +142,5 @@ def test_device_of_torch_build_is_not_simulated(key, built, monkeypatch):
 
 def test_torch_too_old_to_simulate_is_refused(monkeypatch):
     monkeypatch.setattr(build, "_torch", lambda: (None, {"__version__": "2.12.1+cpu"}))
-    with pytest.raises(SimulatorBuildFailed, match=r"torch>=2\.13"):
+    with pytest.raises(BuildFailed, match=r"torch>=2\.13"):
         accel_sim.environment("npu")

@@ -17,11 +17,13 @@ __all__ = [
     "BuildFailed",
     "CacheUnusable",
     "FunctionNotImplemented",
+    "InvalidCommand",
     "InvalidDevice",
     "InvalidEnvironment",
     "InvalidInput",
     "InvalidOpArgument",
     "LibraryMismatch",
+    "NoAccelerator",
     "NotAnAccelerator",
     "OpNotImplemented",
     "UnsupportedBackend",
@@ -82,7 +84,7 @@ class InvalidEnvironment(AccelError, ValueError, code="ACC-104"):
 
 
 class InvalidCommand(AccelError, ImportError, code="ACC-105"):
-    """A sub-command that a package adds to `accel` cannot be loaded, or lacks a required function."""
+    """A sub-command of `accel` cannot be loaded, lacks a required function, or needs a package that is missing."""
 
 
 class UnknownAccelerator(AccelError, ValueError, code="ACC-201"):

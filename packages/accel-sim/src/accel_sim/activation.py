@@ -23,7 +23,7 @@ from accel_core.errors import InvalidInput
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
 from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendors
-from accel_sim.errors import AlreadySimulating, NotSimulated, absent
+from accel_sim.errors import NotSimulated, absent
 from accel_sim.runtime import habana_torch
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
@@ -32,13 +32,13 @@ _log = logging.getLogger("accel_sim")
 
 
 def activate(key: str) -> Simulation:
-    """Simulate a vendor's device in this process. Raises `AlreadySimulating` after another one."""
+    """Simulate a vendor's device in this process. Raises `NotSimulated` after another one."""
     vendor = vendors.find(key)
     active = current()
     if active is not None:
         if active.vendor == vendor:
             return active
-        raise AlreadySimulating(
+        raise NotSimulated(
             f"{key} cannot be simulated in this process: it already simulates {active.vendor.key}",
             do="start another process",
         )

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import env
+from accel_core.errors import BuildFailed
 from accel_core.native import Source, build, compiler
 from accel_core.vendor import in_range
-from accel_sim.errors import NotSimulated, SimulatorBuildFailed
+from accel_sim.errors import NotSimulated
 
 SOURCES = Path(__file__).parent / "csrc"
 
@@ -64,13 +65,13 @@ _OWN_KERNELS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 
 
 def check_torch(key: str) -> None:
-    """Raise `SimulatorBuildFailed` for too old a torch, `NotSimulated` for one that is built for this device type.
+    """Raise `BuildFailed` for too old a torch, `NotSimulated` for one that is built for this device type.
 
     Simulated kernels are a fallback of the type's dispatch key: torch's own would run, without a driver.
     """
     version = _torch()[1]
     if not in_range(str(version["__version__"]), f">={OLDEST}"):
-        raise SimulatorBuildFailed(
+        raise BuildFailed(
             f"the simulated device does not compile for torch {version['__version__']}: an older torch "
             "than this release was written for",
             do=f"pip install 'torch>={OLDEST}'",
@@ -88,7 +89,7 @@ def check_torch(key: str) -> None:
 def library(extension: Extension = DEVICE) -> Path:
     """Return the library: the wheel's, or one that is built if it is not there yet.
 
-    Raises `SimulatorBuildFailed` or `CacheUnusable`.
+    Raises `BuildFailed` or `CacheUnusable`.
     """
     return packaged(extension) or compiled(extension)
 
@@ -121,7 +122,7 @@ def _torch() -> tuple[Path, dict[str, Any]]:
     """Return torch's folder, and the names of its version file."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise SimulatorBuildFailed(
+        raise BuildFailed(
             "the simulated device cannot be built: no torch in this environment",
             do=f"pip install 'torch>={OLDEST}'",
         )
@@ -159,7 +160,7 @@ def _headers(extension: Extension) -> list[str]:
 def _compiler() -> list[str]:
     command = compiler.find()
     if not command:
-        raise SimulatorBuildFailed(
+        raise BuildFailed(
             f"the simulated device cannot be built: no C++ compiler {os.environ.get('CXX') or 'c++'!r} on "
             "PATH; expected g++ or clang++ with C++20",
             do="install one (Debian: apt install g++) or set CXX; it is needed once for each torch version",
@@ -206,7 +207,7 @@ def _run(command: list[str], work: Path) -> None:
     result = compiler.run(command, work)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
-        raise SimulatorBuildFailed(
+        raise BuildFailed(
             f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
             do="install another torch or a newer accel-sim; the command was: " + " ".join(command),
             details="\n".join(errors[:5]) or result.stderr[-500:],

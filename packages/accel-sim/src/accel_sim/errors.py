@@ -10,16 +10,8 @@ from typing import NoReturn
 from accel_core.errors import AccelError
 
 
-class AlreadySimulating(AccelError, RuntimeError, code="ACC-702"):
-    """A process can simulate one kind of device."""
-
-
-class SimulatorBuildFailed(AccelError, RuntimeError, code="ACC-703"):
-    """The simulated device's C++ cannot be compiled here."""
-
-
 class NotSimulated(AccelError, NotImplementedError, code="ACC-704"):
-    """A name that the vendor's real module has and the simulation does not implement."""
+    """A name or device that cannot be simulated, here or at all."""
 
 
 class DataRace(AccelError, RuntimeError, code="ACC-708"):

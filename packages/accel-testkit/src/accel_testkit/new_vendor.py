@@ -16,7 +16,7 @@ from typing import Any
 
 from accel_core import devices, install
 from accel_core.cli.main import working
-from accel_core.errors import AccelError, InvalidInput
+from accel_core.errors import InvalidCommand, InvalidInput
 from accel_core.selection.candidates import discover
 
 #: The template's questions: how an answer must look, and the same in words.
@@ -56,10 +56,6 @@ def page(name: str) -> Path:
 
 def _workspace() -> Path:
     return Path(__file__).resolve().parents[4]
-
-
-class NoTemplateEngine(AccelError, ImportError, code="ACC-707"):
-    """Making a package needs copier, which is not installed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def render(answers: Mapping[str, Any], target: Path) -> None:
-    """Write the package; answers that are left out are the template's. Raises `NoTemplateEngine`."""
+    """Write the package; answers that are left out are the template's. Raises `InvalidCommand`."""
     typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
     _template_engine().run_copy(str(template()), target, data=typed, defaults=True, quiet=True)
 
@@ -119,7 +115,7 @@ def _template_engine() -> Any:
     try:
         return importlib.import_module("copier")
     except ImportError as error:
-        raise NoTemplateEngine(
+        raise InvalidCommand(
             f"a vendor package cannot be made: {type(error).__name__}: {error}",
             do="pip install 'copier>=9.3,<10'",
         ) from error

@@ -207,7 +207,7 @@ def test_without_copier_it_says_what_to_install(tmp_path, capsys, monkeypatch) -
     monkeypatch.setitem(sys.modules, "copier", None)
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert "[ACC-707]" in error
+    assert "[ACC-105]" in error
     assert "pip install 'copier>=9.3,<10'" in error
 
 

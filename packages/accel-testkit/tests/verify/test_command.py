@@ -125,7 +125,7 @@ def test_a_report_is_shown_and_compared(tmp_path: Path) -> None:
 ERRORS = {
     "a file that is no report": ("--show {file}", "", {}, ["ACC-701"]),
     "a folder that cannot be written": ("--accel cpu --step doctor", "file", {}, ["ACC-701", "--out"]),
-    "no accelerator": ("", "out", {"DS_ACCELERATOR": "npu", "ACCEL_SIM": ""}, ["ACC-710", "--accel KEY"]),
+    "no accelerator": ("", "out", {"DS_ACCELERATOR": "npu", "ACCEL_SIM": ""}, ["ACC-207", "--accel KEY"]),
 }
 
 

@@ -19,7 +19,7 @@ from subprocess import TimeoutExpired
 from rich.console import Console
 
 from accel_core import processes
-from accel_core.errors import DOCUMENTATION, AccelError, InvalidInput
+from accel_core.errors import DOCUMENTATION, InvalidInput, NoAccelerator
 from accel_core.reports import one_line
 from accel_core.simulated import DEVICE
 from accel_testkit.suite.launch import LIMIT
@@ -31,10 +31,6 @@ from accel_testkit.verify.steps import STEPS, not_run
 #: Seconds for the doctor's answer at the start; and between two lines where there is no terminal.
 _DOCTOR, _BETWEEN = 120, 60.0
 _INTERRUPTED = 130
-
-
-class NothingToVerify(AccelError, RuntimeError, code="ACC-710"):
-    """No accelerator can be used on this machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -199,7 +195,7 @@ def _progress() -> Iterator[Callable[[str, str], None]]:
 
 
 def _chosen() -> str:
-    """Return the key of the accelerator that a run would use. Raises NothingToVerify."""
+    """Return the key of the accelerator that a run would use. Raises NoAccelerator."""
     command = (*processes.run_module("accel_core.cli"), "doctor", "--json")
     reason = ""
     try:
@@ -208,7 +204,7 @@ def _chosen() -> str:
     except (TimeoutExpired, ValueError, KeyError) as error:
         key, reason = "", f"accel doctor: {type(error).__name__}"
     if not key:
-        raise NothingToVerify(
+        raise NoAccelerator(
             f"there is no accelerator to verify: {(reason.strip().splitlines() or ['no accelerator'])[0]}",
             do="run `accel doctor` and follow its advice, or name the vendor: accel verify --accel KEY",
         )
