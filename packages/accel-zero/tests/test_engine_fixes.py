@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_zero import cpu_maker, engine_fixes
-from accel_zero.errors import UnloadableCheckpoint
+from accel_zero.errors import UnsupportedConfiguration
 
 REAL = {"arch": "X86_64", "vendor_id_raw": "Maker of py-cpuinfo"}
 
@@ -102,13 +102,13 @@ def test_parameters_outside_of_memory_are_refused_ahead_of_loading(
 ) -> None:
     optimizer = SimpleNamespace(fp16_partitioned_groups_flat=groups)
     engine = SimpleNamespace(optimizer=optimizer, load_universal_checkpoint=lambda: universal)
-    with pytest.raises(UnloadableCheckpoint, match="1 of 2 groups") if refused else nullcontext():
+    with pytest.raises(UnsupportedConfiguration, match="1 of 2 groups") if refused else nullcontext():
         assert engine_fixes.load_zero_checkpoint(lambda _: "loaded", engine) == "loaded"
 
 
 _SAVE_AND_LOAD = """
 import json, logging, torch, deepspeed
-from accel_zero.errors import UnloadableCheckpoint
+from accel_zero.errors import UnsupportedConfiguration
 logged = []
 logging.getLogger("accel_core").addFilter(lambda record: logged.append(record.getMessage()) or True)
 model = torch.nn.Sequential(torch.nn.Linear(768, 768), torch.nn.Linear(768, 768))  # each larger than 1 MiB
@@ -130,7 +130,7 @@ assert engine.load_checkpoint(FOLDER + "/none")[0] is None
 engine.save_checkpoint(FOLDER + "/saved")
 try:
     engine.load_checkpoint(FOLDER + "/saved")
-except UnloadableCheckpoint as error:
+except UnsupportedConfiguration as error:
     logged.append(str(error))
 print(json.dumps([line for line in logged if "NVMe" in line]))
 """

@@ -160,6 +160,6 @@ def test_zenflow_trains_at_zero_3(native: Any, tmp_path: Path, overlap: bool) ->
 def test_losses_of_nan_are_refused_at_initialize(native: Any, options: dict[str, Any], found: str) -> None:
     case = {"stage": 2, "overlap": False, "dtype": "fp16"} | options
     name, text = native.run(f"import offload; offload.refusal(**{case!r})", **_ONE_RANK).report
-    assert name == "InvalidZenFlow"
-    for part in ("[ACC-409]", found, "; expected ", "; replace "):
+    assert name == "UnsupportedConfiguration"
+    for part in ("[ACC-305]", found, "; expected ", "; replace "):
         assert part in text

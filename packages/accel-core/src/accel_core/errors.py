@@ -79,8 +79,8 @@ class InterfaceMismatch(AccelError, ImportError, code="ACC-102"):
     """A vendor was built for another version of the interface."""
 
 
-class InvalidEnvironment(AccelError, ValueError, code="ACC-104"):
-    """An environment variable of this project has an invalid value."""
+class InvalidEnvironment(AccelError, ValueError, RuntimeError, code="ACC-104"):
+    """An environment variable has an invalid value, or one that a rank needs is missing."""
 
 
 class InvalidCommand(AccelError, ImportError, code="ACC-105"):
@@ -130,22 +130,11 @@ class UpstreamMissing(AccelError, ImportError, code="ACC-302"):
     """A call needs stock deepspeed, which is not installed."""
 
 
-class NoDeviceForCollectives(AccelError, RuntimeError, ValueError, code="ACC-303"):
-    """torch.distributed cannot be initialized, because the process has no device.
+class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError, code="ACC-303"):
+    """torch.distributed has no device, no backend of that name, or none for the accelerator's tensors.
 
-    torch raises ValueError or RuntimeError there, by its version.
+    torch raises one of these, by the cause and by its version.
     """
-
-
-class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError, code="ACC-304"):
-    """torch.distributed has no backend of that name, or none for the accelerator's tensors.
-
-    torch raises one of these, by the name and by its version.
-    """
-
-
-class RankUnknown(AccelError, RuntimeError, code="ACC-306"):
-    """A launcher has set some of the variables of a rank, and the others cannot be derived."""
 
 
 class OpNotImplemented(AccelError, ValueError, NotImplementedError, code="ACC-401"):

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from accel_core import activate, env
-from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives
+from accel_core.errors import NoBackendForCollectives
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import distributed
 from accel_core.vendor import torch_threads
@@ -46,7 +46,7 @@ def _raising(*_: Any, **__: Any) -> None:
 
 
 def test_a_failure_without_a_device_names_the_accelerator_and_keeps_the_cause() -> None:
-    with pytest.raises(NoDeviceForCollectives, match="'toy'") as raised:
+    with pytest.raises(NoBackendForCollectives, match="'toy'") as raised:
         distributed.explained(_raising, lambda: Accelerator(0))()
     assert "ToyCCL is only supported with toys" in str(raised.value)
     assert "DS_ACCELERATOR=cpu" in str(raised.value)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.errors import RankUnknown
+from accel_core.errors import InvalidEnvironment
 from accel_core.launchers import VARIABLES
 from accel_core.upstream import distributed, ranks
 from shared.children import Children, run
@@ -213,5 +213,5 @@ def test_engine_under_mpiexec(
 
 def test_incomplete_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMIX_RANK", "1")
-    with pytest.raises(RankUnknown, match="WORLD_SIZE"):
+    with pytest.raises(InvalidEnvironment, match="WORLD_SIZE"):
         distributed.explained(lambda: pytest.fail("called"), lambda: None)()

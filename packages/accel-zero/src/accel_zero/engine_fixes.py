@@ -12,7 +12,7 @@ from typing import Any
 from accel_core import env
 from accel_core.errors import DOCUMENTATION
 from accel_core.launchers import OPEN_MPI
-from accel_zero.errors import InvalidZenFlow, UnloadableCheckpoint
+from accel_zero.errors import UnsupportedConfiguration
 
 _log = logging.getLogger("accel_core")
 Stock = Callable[..., Any]
@@ -34,7 +34,7 @@ def load_zero_checkpoint(stock: Stock, engine: Any, *args: Any, **kwargs: Any) -
     groups = getattr(engine.optimizer, "fp16_partitioned_groups_flat", ())
     outside = sum(group is None for group in groups)
     if outside and not engine.load_universal_checkpoint():
-        raise UnloadableCheckpoint(
+        raise UnsupportedConfiguration(
             f"DeepSpeed cannot load a checkpoint into parameters that are on NVMe: {outside} of "
             f"{len(groups)} groups of parameters on NVMe, the optimizer in memory",
             do=(
@@ -75,7 +75,7 @@ def configure_zenflow(stock: Stock, engine: Any) -> None:
 
 
 def _refuse_nan(engine: Any) -> None:
-    """Raise InvalidZenFlow where the step on the selected columns, whose states are float16 too, gives NaN."""
+    """Raise UnsupportedConfiguration if the step on the selected columns, also with float16 states, gives NaN."""
     eps = float((engine.optimizer_params() or {}).get("eps", _EPS))
     if engine.dynamic_loss_scale():
         found = "a dynamic loss scale: the selected columns take a step when gradients have overflowed, too"
@@ -83,7 +83,7 @@ def _refuse_nan(engine: Any) -> None:
         found = f"eps={eps:g}, which is 0 in float16: a gradient of 0 makes its parameter NaN"
     else:
         return
-    raise InvalidZenFlow(
+    raise UnsupportedConfiguration(
         f"ZenFlow cannot train in fp16 with these options: {found}; expected bf16, or fp16 with a "
         '"loss_scale" above 0 and an "eps" of 1e-7 or more',
         do='replace the fp16 section of the configuration by "bf16": {"enabled": true}',

@@ -17,12 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core import activate, env
-from accel_core.errors import (
-    DOCUMENTATION,
-    NoBackendForCollectives,
-    NoDeviceForCollectives,
-    in_short,
-)
+from accel_core.errors import DOCUMENTATION, NoBackendForCollectives, in_short
 from accel_core.launchers import launched
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream.ranks import REQUIRED, asks_mpi, rank_env
@@ -77,9 +72,9 @@ def _has_no_device(accel: Any) -> bool:
         return False  # the original error says more
 
 
-def _no_device(accel: Any, error: Exception) -> NoDeviceForCollectives:
+def _no_device(accel: Any, error: Exception) -> NoBackendForCollectives:
     name = accel._name
-    return NoDeviceForCollectives(
+    return NoBackendForCollectives(
         f"torch.distributed cannot be initialized for the accelerator {name!r}: no {name} device in "
         f"this process; {type(error).__name__}: {in_short(error)}",
         do="run on a machine with the device (`accel doctor` says what it finds here), or set DS_ACCELERATOR=cpu",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from accel_core import env
-from accel_core.errors import RankUnknown
+from accel_core.errors import InvalidEnvironment
 from accel_core.launchers import (
     LOOPBACK,
     OPEN_MPI,
@@ -43,7 +43,9 @@ def rank_env(arguments: Mapping[str, Any], environ: MutableMapping[str, str] = o
 
     Without them DeepSpeed imports mpi4py to find the rank.
 
-    arguments: those passed to `deepspeed.init_distributed`. Raises `RankUnknown` if the launcher's are not enough.
+    arguments: those passed to `deepspeed.init_distributed`.
+
+    Raises `InvalidEnvironment` if the launcher's are not enough.
     """
     torch = sys.modules.get("torch.distributed")
     if not asks_mpi(arguments) or (torch is not None and torch.is_available() and torch.is_initialized()):
@@ -73,7 +75,7 @@ def derived(
 ) -> dict[str, str] | None:
     """Return the variables of this rank; {} if DeepSpeed finds it by itself, None unless a launcher has several ranks.
 
-    Raises `RankUnknown`, `InvalidEnvironment`.
+    Raises `InvalidEnvironment`.
     """
     if all(environ.get(name) for name in REQUIRED):
         return {}
@@ -93,11 +95,11 @@ def derived(
     return dict(zip(REQUIRED, map(str, found), strict=False)) | _rendezvous(address, port, environ)
 
 
-def _unknown(ranks: Ranks, missing: list[str], environ: Mapping[str, str]) -> RankUnknown:
+def _unknown(ranks: Ranks, missing: list[str], environ: Mapping[str, str]) -> InvalidEnvironment:
     do = f"set {', '.join(missing)} for each rank"
     if "MASTER_ADDR" in missing and "SLURM_JOB_NODELIST" in environ:
         do += ', as MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    return RankUnknown(
+    return InvalidEnvironment(
         f"cannot derive {', '.join(missing)} from the variables of the launcher: "
         f"{ranks.conflict or ', '.join(f'{name}={environ[name]}' for name in sorted(VARIABLES & environ.keys()))}",
         do=f"{do}; or install mpi4py, if MPI started the ranks",
