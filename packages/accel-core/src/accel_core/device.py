@@ -29,7 +29,9 @@ __all__ = ["DeviceModule", "NoPinnedMemory", "NoStreams", "OneDeviceAccelerator"
 
 
 def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
-    """Return the traits with str keys; raises InvalidVendor for a key that is neither a feature nor an op builder.
+    """Return the traits with str keys.
+
+    Raises InvalidVendor for a key that is neither a feature nor an op builder, and for a value that isn't a Trait.
 
     device:   device type, for the message.
     builders: builder names of the vendor's own op table, besides DeepSpeed's.
@@ -43,6 +45,14 @@ def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collectio
             f"the traits of {device} have keys that are neither an accel_core.vendor.Feature nor an op builder: "
             f"{', '.join(map(repr, unknown))}{hint}",
             do="correct the key in the vendor package's traits.py",
+        )
+    if wrong := sorted(
+        f"{key}: {type(trait).__name__}" for key, trait in by_key.items() if not isinstance(trait, Trait)
+    ):
+        raise InvalidVendor(
+            f"the traits of {device} have values of another type: {', '.join(wrong)}; expected "
+            "accel_core.vendor.Trait for each key",
+            do="use Trait.unsupported(reason) or Trait.not_implemented(reason)",
         )
     return by_key
 

@@ -272,6 +272,12 @@ def test_an_unknown_key_near_to_nothing_is_refused_without_advice_that_misleads(
     assert "nearest" not in error.value.message
 
 
+@pytest.mark.parametrize("value", ["no streams", None, Trait], ids=repr)
+def test_trait_of_another_type_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidVendor, match=f"values of another type: streams: {type(value).__name__};"):
+        Toy({"streams": value})
+
+
 def test_every_feature_has_a_key_in_lower_case_and_a_sentence() -> None:
     for feature in Feature:
         assert feature.value == feature.name.lower() == f"{feature}"
