@@ -17,9 +17,11 @@ import torch
 import accel_core
 from accel_core import vendor
 from accel_core.api import CURRENT
-from accel_core.errors import AcceleratorBroken, NoAccelerator
+from accel_core.errors import AcceleratorBroken, InterfaceMismatch, NoAccelerator
 from accel_core.selection.candidates import State, discover
 from accel_core.vendor import INTERFACE_VERSION
+
+from .conftest import whole
 
 FAILURES = {
     "ImportError": "raise ImportError('libfoo.so.1: cannot open shared object file')",
@@ -160,6 +162,31 @@ def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_inte
     machine.select()
     for key in ("npu", "mlu"):
         assert "ACC-101" in machine.candidate(key).reason
+
+
+@pytest.mark.parametrize(
+    ("submodule", "raised"),
+    [
+        ("from accel_core.vendor import Later", InterfaceMismatch),
+        ("import accel_core.later", InterfaceMismatch),
+        ("import torch_newer", ModuleNotFoundError),
+    ],
+)
+def test_program_imports_package_for_newer_core(
+    machine: Any, submodule: str, raised: type[ImportError]
+) -> None:
+    machine.distribution("accel-newer")
+    exports = (
+        "from accel_core.vendor import lazy_exports\n__getattr__ = lazy_exports(__name__, {'New': 'part'})\n"
+    )
+    machine.module("accel_newer/__init__.py", exports)
+    machine.module("accel_newer/part.py", f"{submodule}\n")
+    with pytest.raises(ImportError) as error:
+        from accel_newer import New  # noqa: F401
+    assert type(error.value) is raised
+    if isinstance(error.value, InterfaceMismatch):
+        assert "pip install --upgrade ./packages/accel-core" in whole(error.value).do
+        assert "later" in str(error.value).lower()
 
 
 def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: Any) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from accel_core import env
+from accel_core import activate, env
 from accel_core.devices import CPU_KEY, DEVICES, Device, known_device, known_devices
 from accel_core.errors import (
     AccelError,
@@ -221,8 +221,7 @@ def _load(point: importlib.metadata.EntryPoint) -> Vendor:
 
 def _older_interface(error: BaseException) -> str:
     """Describe the interface of a package whose record fails to load because of it; empty for other failures."""
-    # The package may also import a name that only a newer core has.
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "accel_core":
+    if activate.needs_newer_core(error):
         return f"an interface that has what this one lacks ({error})"
     if isinstance(error, TypeError) and "Vendor.__init__()" in str(error):
         return f"an interface whose Vendor record has other fields ({error})"
