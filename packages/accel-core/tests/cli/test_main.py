@@ -22,7 +22,7 @@ from accel_core.cli.doctor.command import DoctorReport
 from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
 from accel_core.cli.main import main
 from accel_core.selection.candidates import Candidate, Discovery, State
-from accel_core.selection.choose import NextStep, Request, Verdict
+from accel_core.selection.choose import Request, Verdict
 from accel_core.selection.current import Selection, explained
 from accel_core.vendor import INTERFACE_VERSION, Vendor
 
@@ -252,7 +252,7 @@ XPU = Candidate(
 
 def report(*candidates: Candidate, torch: Torch | None = None) -> DoctorReport:
     chosen = next((candidate for candidate in candidates if candidate.state is State.CHOSEN), None)
-    selection = Selection(Request(), Verdict(NextStep.CONSTRUCT, chosen, candidates))
+    selection = Selection(Request(), Verdict(chosen, candidates))
     facts = Facts(
         python={"version": "3.11.7", "executable": "/usr/bin/python", "platform": "Linux"},
         core="0.1.0",

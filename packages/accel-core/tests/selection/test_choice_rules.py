@@ -16,7 +16,7 @@ import pytest
 
 from accel_core.devices import SUPPORTED_ACCELERATOR_LIST, known_devices
 from accel_core.selection.candidates import Candidate, State
-from accel_core.selection.choose import NextStep, Request, Verdict, choose
+from accel_core.selection.choose import Request, Verdict, choose
 
 GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
 BROKEN = "broken before it is asked"
@@ -99,9 +99,9 @@ class Contender(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """winner and step, or the code of the error; how each warning begins; whose runtime was asked."""
+    """winner and its state, or the code of the error; how each warning begins; whose runtime was asked."""
 
-    outcome: tuple[str, NextStep] | str
+    outcome: tuple[str, State] | str
     warnings: list[str]
     asked: list[str]
 
@@ -200,12 +200,12 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
     return Expected(taken, typo + reported if isinstance(taken, tuple) else [], _labels(asked))
 
 
-def served(case: Case, mine: Contender) -> tuple[str, NextStep] | str:
+def served(case: Case, mine: Contender) -> tuple[str, State] | str:
     """By its package, else by a DeepSpeed that has a backend for it, else by nobody."""
     if not mine.bare:
-        return mine.label, NextStep.CONSTRUCT
+        return mine.label, State.CHOSEN
     if mine.key in (case.deepspeed or ()):
-        return mine.key, NextStep.DEFER
+        return mine.key, State.DEFERRED
     return "ACC-207" if mine.key == "cpu" else "ACC-202"
 
 
@@ -250,9 +250,8 @@ def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verd
     asked: list[str] = []
     while True:
         verdict = choose(known, request)
-        if verdict.step is not NextStep.CONFIRM:
+        if verdict.candidate is None or verdict.candidate.state is not State.PENDING:
             return verdict, asked
-        assert verdict.candidate is not None
         label = verdict.candidate.label
         assert label not in asked, f"{label} is asked again: {case}"
         asked.append(label)
@@ -263,17 +262,15 @@ def driven(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Verd
 def check(case: Case, everyone: list[Contender], backwards: bool) -> tuple[Expected, Verdict]:
     wanted = expected(case, everyone)
     verdict, asked = driven(case, everyone, backwards)
-    outcome = (
-        verdict.error.code if verdict.error else (verdict.candidate and verdict.candidate.label, verdict.step)
-    )
+    taken = verdict.candidate
+    outcome = verdict.error.code if verdict.error else (taken and taken.label, taken and taken.state)
     assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), (case, everyone)
     assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
     for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
         assert warning.startswith(beginning), case
-    assert (verdict.candidate is None) == (verdict.step is NextStep.FAIL) == (verdict.error is not None)
-    if verdict.error is None:
-        taken = State.DEFERRED if verdict.step is NextStep.DEFER else State.CHOSEN
-        assert [f.label for f in verdict.candidates if f.state is taken] == [verdict.candidate.label]
+    assert (taken is None) == (verdict.error is not None)
+    if taken is not None:
+        assert [f for f in verdict.candidates if f.state in (State.CHOSEN, State.DEFERRED)] == [taken]
         assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
     return wanted, verdict
 

@@ -1,31 +1,21 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The choice: a pure function from candidates and a request to the next step.
+"""The choice: a pure function from candidates and a request to a verdict.
 
-It reads no environment, imports nothing and accesses no device. If the decision depends on a runtime, the step is
-CONFIRM: the caller confirms that candidate, replaces its candidate and calls again. So only the runtimes that matter
-are imported, and a test can cover the whole truth table.
+It reads no environment, imports nothing and accesses no device. If the decision depends on a runtime, the candidate of
+the verdict is pending: the caller confirms it, replaces it and calls again. So only the runtimes that matter are
+imported, and a test can cover the whole truth table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from accel_core.devices import CPU_KEY
 from accel_core.errors import AccelError
 from accel_core.selection import messages
 from accel_core.selection.candidates import Candidate, State
-
-
-class NextStep(Enum):
-    """The next step for the caller."""
-
-    CONFIRM = "confirm"
-    CONSTRUCT = "construct"
-    DEFER = "defer"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The next step, its candidate, and the current state of every candidate."""
+    """The candidate to confirm, chosen or left to DeepSpeed, by its state, and the current state of all.
 
-    step: NextStep
+    candidate: None if the selection failed with `error`.
+    """
+
     candidate: Candidate | None
     candidates: tuple[Candidate, ...]
     warnings: tuple[str, ...] = ()
@@ -58,9 +50,9 @@ class Verdict:
 
 
 def choose(candidates: Iterable[Candidate], request: Request) -> Verdict:
-    """Return the next step; see the docstring of this module.
+    """Return the verdict; see the docstring of this module.
 
-    The rules are in docs/selection.md. Findings may be in any order.
+    The rules are in docs/selection.md. Candidates may be in any order.
     """
     # At equal priority, candidates that yield come first, so that they are outranked before a tie is found.
     ordered = sorted(candidates, key=lambda candidate: (-candidate.priority, not candidate.yields_to))
@@ -93,7 +85,7 @@ def _detected(candidates: list[Candidate], request: Request) -> Verdict:
             continue
         for one in (candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
-                return Verdict(NextStep.CONFIRM, _before(one, candidates, request), tuple(candidates))
+                return Verdict(_before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)
     return _failed(candidates, messages.nothing_at_all(candidates))
 
@@ -112,7 +104,7 @@ def _before(candidate: Candidate, candidates: list[Candidate], request: Request)
 
 
 def _failed(candidates: Sequence[Candidate], error: AccelError) -> Verdict:
-    return Verdict(NextStep.FAIL, None, tuple(candidates), error=error)
+    return Verdict(None, tuple(candidates), error=error)
 
 
 def _blocker(candidate: Candidate, request: Request) -> bool:
@@ -123,7 +115,7 @@ def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Ve
     rivals = [f for f in candidates if f.priority == winner.priority and f is not winner]
     for rival in rivals:
         if rival.state is State.PENDING and not _blocker(rival, request):
-            return Verdict(NextStep.CONFIRM, _before(rival, candidates, request), tuple(candidates))
+            return Verdict(_before(rival, candidates, request), tuple(candidates))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
         return _failed(candidates, messages.ambiguous(tied))
@@ -176,8 +168,7 @@ def _take(
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
     final = tuple(taken if f is winner else _outranked(f) for f in candidates)
-    step = NextStep.DEFER if winner.upstream else NextStep.CONSTRUCT
-    return Verdict(step, taken, final, warnings)
+    return Verdict(taken, final, warnings)
 
 
 def _outranked(candidate: Candidate) -> Candidate:
@@ -200,7 +191,7 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
         warnings = _passed_over(broken, candidate)
         if candidate.state is State.PENDING:
             if not _blocker(candidate, request):
-                return Verdict(NextStep.CONFIRM, candidate, tuple(candidates))
+                return Verdict(candidate, tuple(candidates))
             named[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
             candidates[candidates.index(candidate)] = named[place]
         elif candidate.state is State.PRESENT:

@@ -30,7 +30,7 @@ from accel_core.selection.candidates import (
     is_worker,
     privateuse1_holder,
 )
-from accel_core.selection.choose import NextStep, Request, Verdict, choose
+from accel_core.selection.choose import Request, Verdict, choose
 from accel_core.vendor import Vendor, module_exists, resolve
 
 _log = logging.getLogger("accel_core")
@@ -118,7 +118,7 @@ def run_selection(
     ask: Callable[[Candidate], tuple[Candidate, str]],
     build: Callable[[Candidate], Any],
 ) -> Selection:
-    """Execute the steps that `choose` returns: a run in its own process, the doctor in child processes.
+    """Carry out the verdicts of `choose`: a run in its own process, the doctor in child processes.
 
     ask:   confirms a candidate; returns the candidate and the backend that holds torch's PrivateUse1 slot.
     build: returns the accelerator of a candidate, or a candidate with the error.
@@ -126,9 +126,9 @@ def run_selection(
     while True:
         verdict = choose(candidates.all, request)
         candidate = verdict.candidate
-        if verdict.step is NextStep.FAIL or candidate is None:
+        if candidate is None:
             return Selection(request, verdict)
-        if verdict.step is NextStep.CONFIRM:
+        if candidate.state is State.PENDING:
             answer, claimed = ask(candidate)
             candidates.put(answer)
             request = replace(request, claimed=claimed)
@@ -271,7 +271,7 @@ class CurrentAccelerator:
         import_deepspeed: returns the accelerator that the import selected, if that is the one to use.
         """
         if error := _torch_fails():
-            return Selection(Request(), Verdict(NextStep.FAIL, None, (), error=messages.torch_fails(error)))
+            return Selection(Request(), Verdict(None, (), error=messages.torch_fails(error)))
         request = replace(request_from_environment(self.deepspeed.keys()), asked=asked)
         candidates = CandidateSet(self.deepspeed, asked)
 

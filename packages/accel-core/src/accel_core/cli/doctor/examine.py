@@ -30,7 +30,7 @@ from accel_core.install import pip_install
 from accel_core.native import torch_locks
 from accel_core.processes import Reply, Worker, serve
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
-from accel_core.selection.choose import NextStep, Request, Verdict, passed_over
+from accel_core.selection.choose import Request, Verdict, passed_over
 from accel_core.selection.current import (
     Explanation,
     Selection,
@@ -462,7 +462,7 @@ def _select(candidates: CandidateSet, children: Children, claimed: str) -> Selec
     try:
         request = request_from_environment(StockDeepSpeed().keys())
     except InvalidEnvironment as error:
-        return Selection(Request(), Verdict(NextStep.FAIL, None, tuple(candidates.all), error=error))
+        return Selection(Request(), Verdict(None, tuple(candidates.all), error=error))
     return run_selection(candidates, replace(request, claimed=claimed), children.confirm, children.build)
 
 
