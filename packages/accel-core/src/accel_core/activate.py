@@ -189,9 +189,16 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
         try:
             value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
         except ImportError as error:
-            if needs_newer_core(error):
-                raise _newer_core_needed(package, error) from error
-            raise
+            if not needs_newer_core(error):
+                raise
+            from accel_core.__about__ import __version__  # of an error alone: torch loads this module
+            from accel_core.errors import InterfaceMismatch
+            from accel_core.install import pip_install
+
+            raise InterfaceMismatch(
+                f"{package} needs what the installed accel-core does not have: {error}; accel-core {__version__}",
+                do=pip_install("accel-core", options="--upgrade"),
+            ) from error
         setattr(sys.modules[package], name, value)
         return value
 
@@ -201,20 +208,5 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 def needs_newer_core(error: BaseException) -> bool:
     """Return True for the error of an import of a name or module that this accel-core does not have."""
     # A circular import also raises ImportError for a name, and another release would not help.
-    return (
-        isinstance(error, ImportError)
-        and (error.name or "").partition(".")[0] == "accel_core"
-        and "partially initialized" not in str(error)
-    )
-
-
-def _newer_core_needed(package: str, error: ImportError) -> ImportError:
-    # Imported for an error alone: this module is loaded with torch.
-    from accel_core.__about__ import __version__
-    from accel_core.errors import InterfaceMismatch
-    from accel_core.install import pip_install
-
-    return InterfaceMismatch(
-        f"{package} needs what the installed accel-core does not have: {error}; accel-core {__version__}",
-        do=pip_install("accel-core", options="--upgrade"),
-    )
+    lacks = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "accel_core"
+    return lacks and "partially initialized" not in str(error)

@@ -131,10 +131,7 @@ class UpstreamMissing(AccelError, ImportError, code="ACC-302"):
 
 
 class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError, code="ACC-303"):
-    """torch.distributed has no device, no backend of that name, or none for the accelerator's tensors.
-
-    torch raises one of these, by the cause and by its version.
-    """
+    """torch.distributed has no device, or no backend for the accelerator. torch raises one of these types."""
 
 
 class OpNotImplemented(AccelError, ValueError, NotImplementedError, code="ACC-401"):

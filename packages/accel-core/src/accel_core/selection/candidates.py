@@ -23,13 +23,7 @@ from typing import Any, Protocol
 
 from accel_core import activate, env
 from accel_core.devices import CPU_KEY, DEVICES, Device, known_device, known_devices
-from accel_core.errors import (
-    AccelError,
-    InterfaceMismatch,
-    InvalidEnvironment,
-    InvalidVendor,
-    in_short,
-)
+from accel_core.errors import AccelError, InterfaceMismatch, InvalidEnvironment, InvalidVendor, in_short
 from accel_core.install import pip_install
 from accel_core.vendor import (
     ENTRY_POINT_GROUP,
@@ -263,17 +257,22 @@ def _unloadable(point: importlib.metadata.EntryPoint, error: AccelError) -> Cand
     package, version = declaring_package(point)
     key, variant = _named_by(point)
     known = [device for device in known_devices(key) if variant in ("", device.variant)]
-    return Candidate(
-        key=key,
+    return _faulty(
+        error,
+        key,
         priority=known[0].priority if known else known_device(CPU_KEY).priority - 1,
-        state=State.BROKEN,
-        reason=_line(error),
         variant=variant,
         package=package,
         version=version,
-        requires=_requires(key),
         error="".join(traceback.format_exception(error)),
     )
+
+
+def _faulty(fault: AccelError, key: str, **fields: Any) -> Candidate:
+    """Return the candidate of a package that cannot be used. fields: the others of Candidate."""
+    requires = next((device.sentence() for device in known_devices(key)), "")
+    reason = f"[{fault.code}] {fault.message}; {fault.do}"
+    return Candidate(key=key, state=State.BROKEN, reason=reason, requires=requires, **fields)
 
 
 def _named_by(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
@@ -287,15 +286,13 @@ def _named_by(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
 def _unusable(vendors: list[Vendor], error: AccelError) -> Candidate:
     """Return the candidate about records that can be loaded and not be used."""
     first = vendors[0]
-    return Candidate(
-        key=first.key,
+    return _faulty(
+        error,
+        first.key,
         priority=max(vendor.priority for vendor in vendors),
-        state=State.BROKEN,
-        reason=_line(error),
         variant=first.variant,
         package=" and ".join(sorted(vendor.distribution for vendor in vendors)),
         version=first.version if len(vendors) == 1 else "",
-        requires=_requires(first.key),
         hardware=any(map(_sees_hardware, vendors)) or None,
         error=str(error),
     )
@@ -310,14 +307,6 @@ def _sees_hardware(vendor: Vendor) -> bool:
         raise
     except BaseException:
         return False
-
-
-def _requires(key: str) -> str:
-    return next((device.sentence() for device in known_devices(key)), "")
-
-
-def _line(error: AccelError) -> str:
-    return f"[{error.code}] {error.message}; {error.do}"
 
 
 #: Seconds after which a slow runtime is logged.

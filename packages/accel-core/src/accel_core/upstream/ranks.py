@@ -43,9 +43,7 @@ def rank_env(arguments: Mapping[str, Any], environ: MutableMapping[str, str] = o
 
     Without them DeepSpeed imports mpi4py to find the rank.
 
-    arguments: those passed to `deepspeed.init_distributed`.
-
-    Raises `InvalidEnvironment` if the launcher's are not enough.
+    arguments: those passed to `deepspeed.init_distributed`. Raises `InvalidEnvironment` if variables are missing.
     """
     torch = sys.modules.get("torch.distributed")
     if not asks_mpi(arguments) or (torch is not None and torch.is_available() and torch.is_initialized()):
