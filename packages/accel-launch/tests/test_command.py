@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.cli import main
 from accel_launch import command, options
 from accel_launch.errors import InvalidArguments
 from accel_launch.options import Options
@@ -40,13 +39,6 @@ def test_dry_run_and_plan_file(tmp_path, root_of, run):
     (tmp_path / "plan.json").write_text(done.stdout)
     table = run(*LAUNCH, "--dry_run", "--plan", str(tmp_path / "plan.json"))
     assert "4-7,12-15  1     preferred 3  4" in table.stdout, table.stderr
-
-
-@pytest.mark.parametrize("arguments", ["-H missing train.py", "--num_nodes 2 train.py"])
-def test_codes_of_errors(arguments, folder, capsys):
-    assert main.main(["launch", *arguments.split()]) == 1
-    captured = capsys.readouterr()
-    assert ("[ACC-602]" in captured.err, captured.out) == (True, "")
 
 
 def test_secrets_in_output(tmp_path, run):
