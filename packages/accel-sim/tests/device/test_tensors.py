@@ -45,6 +45,8 @@ def test_generators_give_the_cpu_numbers(device: Device) -> None:
     first = torch.rand(2, device=device.type, generator=here)
     here.set_state(state)
     same(torch.rand(2, device=device.type, generator=here), first)
+    message = f"Expected a '{device.type}' device type for generator but found 'cpu'"
+    raises(lambda: torch.rand(2, device=device.type, generator=host), RuntimeError, message)
 
 
 def test_data_loader_pins(device: Device) -> None:

@@ -265,6 +265,7 @@ struct Call {
   bool makes_device_tensors = false;
   bool makes_host_tensors = false;  // the caller asks for the CPU
   bool generator_given = false;
+  at::Generator other_generator;  // of another device
   at::Tensor host_tensor;  // the first host tensor with a dimension, if any
   bool host_first = false;  // it is the first tensor of all
 
@@ -288,7 +289,10 @@ struct Call {
     return aliases.to_host(value);
   }
 
-  void check_host_tensor() const {
+  void check_devices() const {
+    TORCH_CHECK(
+        !makes_device_tensors || !other_generator.defined(), "Expected a '", config().type, "' device type for generator but found '",
+        other_generator.device().type(), "'");
     if (!config().strict || !host_tensor.defined() || device < 0) return;
     const auto& name = op.operator_name().name;
     const bool mixes = kMixesDevices.count(name) != 0;
@@ -315,6 +319,8 @@ struct Call {
     } else if (value.isGenerator() && is_simulated(value.toGenerator().device())) {
       generator_given = true;
       value = next_generator(value.toGenerator());
+    } else if (value.isGenerator()) {
+      other_generator = value.toGenerator();
     } else {
       change_tensors(value, [this](const at::Tensor& item) { return tensor(item); });
     }
@@ -372,7 +378,7 @@ void compute(Call& call, Stack* stack) {
   const auto first = stack->size() - arguments;
   make_contiguous(op, *stack, first);
   for (size_t i = first; i < stack->size(); i++) call.convert((*stack)[i]);
-  call.check_host_tensor();
+  call.check_devices();
   if (call.device < 0) call.device = current_device();
 
   std::optional<DefaultGeneratorSwap> swap;
