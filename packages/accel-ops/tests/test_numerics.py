@@ -22,6 +22,8 @@ from accel_ops.optimizers import host as optimizers
 from accel_ops.optimizers.cpu_steps import copy_gradient
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder
 
+from .undo import undo_adam
+
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 TYPES = list(TOLERANCE)
@@ -98,7 +100,7 @@ def expected_step(kernel: str, options: dict[str, Any], param: Any, grad: Any, *
     given = {name: options[name] for name in options if name not in ("grad_factor", "beta1", "beta2")}
     if "beta1" in options:
         given["betas"] = options["beta1"], options["beta2"]
-    definition = getattr(reference, {"adam_rollback": "undo_adam"}.get(kernel, kernel))
+    definition = undo_adam if kernel == "adam_rollback" else getattr(reference, kernel)
     return definition(grad * options["grad_factor"], param, *states, **given)
 
 

@@ -20,7 +20,7 @@ from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import open_file
 from accel_ops.io.session import DeviceTransfer, Session
-from accel_ops.io.transfers import Durability, Transfer
+from accel_ops.io.transfers import Transfer
 from accel_ops.memory import MEMORY
 from shared.children import run
 
@@ -234,7 +234,7 @@ def test_a_device_s_transfer_that_fails_keeps_no_tensor(session: Session, tmp_pa
     memory = Memory(100_000)
     tensor, kept = torch.frombuffer(memory, dtype=torch.uint8), weakref.ref(memory)
     opened = open_file(tmp_path / "file", write=False, size=tensor.nbytes, native=False)
-    transfer = DeviceTransfer(session, tensor, opened, write=False, offset=0, durability=Durability.NONE)
+    transfer = DeviceTransfer(session, tensor, opened, write=False, offset=0)
     del tensor, memory
     with pytest.raises(TransferFailed):
         transfer.wait()

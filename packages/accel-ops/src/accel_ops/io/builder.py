@@ -21,7 +21,6 @@ from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import Name
 from accel_ops.io.session import Session
-from accel_ops.io.transfers import Durability
 from accel_ops.memory import MEMORY, as_bytes
 from accel_ops.op import Op
 
@@ -31,7 +30,7 @@ _VALIDATED = 8 << 20
 
 
 class aio_handle:
-    """Upstream's class. durability: what has reached the device when a write has ended; upstream has none."""
+    """Upstream's class."""
 
     def __init__(
         self,
@@ -40,8 +39,6 @@ class aio_handle:
         single_submit: bool = False,
         overlap_events: bool = False,
         intra_op_parallelism: int = 1,
-        *,
-        durability: str = "none",
     ) -> None:
         arguments = {
             "block_size": block_size,
@@ -53,7 +50,6 @@ class aio_handle:
                 raise ValueError(f"{name} must be a positive integer: {value!r}")
         self._arguments = arguments
         self._single_submit, self._overlap_events = bool(single_submit), bool(overlap_events)
-        self._durability = Durability(durability)
         self._session = Session(EngineOptions(block_size, queue_depth, intra_op_parallelism))
         #: Of requests that were started: each waits for its end.
         self._pending: list[Callable[[], None]] = []
@@ -176,7 +172,7 @@ class aio_handle:
         return MEMORY.owns(buffer) or bool(buffer.is_pinned())
 
     def _run(self, buffer: torch.Tensor, name: Name, write: bool, validate: bool, offset: int) -> None:
-        self._session.run(buffer, name, write=write, offset=offset, durability=self._durability)
+        self._session.run(buffer, name, write=write, offset=offset)
         if validate:
             _validate(buffer, name, offset)
 
@@ -186,7 +182,7 @@ class aio_handle:
         if not later:
             self._run(buffer, name, write, validate, offset)
             return 1
-        transfer = self._session.submit(buffer, name, write=write, offset=offset, durability=self._durability)
+        transfer = self._session.submit(buffer, name, write=write, offset=offset)
 
         def complete() -> None:
             transfer.wait()

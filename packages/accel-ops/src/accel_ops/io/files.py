@@ -8,6 +8,7 @@ file that will be written are not followed where another user may have laid them
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -34,7 +35,6 @@ class OpenFile:
     direct: bool = False
     memory_alignment: int = 0
     offset_alignment: int = 0
-    created: bool = False
 
     def close(self) -> None:
         """Close the descriptor, once."""
@@ -67,20 +67,17 @@ def _by_name(
 ) -> OpenFile:
     path = os.fspath(name)
     shown = os.fsdecode(path)
-    created = False
-    try:
+    with contextlib.suppress(FileNotFoundError):  # which open() reports, or makes the file
         # A pipe would block in open() until its other end is opened.
         _check_kind(os.stat(path).st_mode, shown)
-    except FileNotFoundError:
-        created = write  # without write, open() reports it
     flags = os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY
     if direct:
         try:
-            return OpenFile(shown, _open(path, flags | _DIRECT), direct=True, created=created)
+            return OpenFile(shown, _open(path, flags | _DIRECT), direct=True)
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
-    return OpenFile(shown, _open(path, flags), created=created)
+    return OpenFile(shown, _open(path, flags))
 
 
 def _open(path: str | bytes, flags: int) -> int:
@@ -169,12 +166,3 @@ def followed(path: str) -> str:
 
 def _version(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_dev, found.st_ino, found.st_ctime_ns
-
-
-def synchronize_folder(path: str) -> None:
-    """Have the device store the names in a folder."""
-    folder = os.open(path or os.curdir, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -32,13 +32,7 @@ from accel_ops.host.c_interface import IO_DIRECT, IO_RESERVE, IO_WRITE, IoReques
 from accel_ops.io import engines, transfers
 from accel_ops.io.engines import Engine, EngineOptions, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file
-from accel_ops.io.transfers import (
-    Durability,
-    Transfer,
-    is_plain,
-    lost_by_fork,
-    synchronize,
-)
+from accel_ops.io.transfers import Transfer, is_plain, lost_by_fork
 from accel_ops.memory import MEMORY
 
 #: Requests up to this size that are awaited immediately run on the caller's thread.
@@ -82,13 +76,7 @@ class Session:
             return self._engine
 
     def submit(
-        self,
-        tensor: torch.Tensor,
-        name: Name,
-        *,
-        write: bool,
-        offset: int = 0,
-        durability: Durability = Durability.NONE,
+        self, tensor: torch.Tensor, name: Name, *, write: bool, offset: int = 0
     ) -> Transfer | DeviceTransfer:
         """Start a transfer between a tensor and a file; raises OSError, InvalidOpArgument, ValueError.
 
@@ -98,30 +86,22 @@ class Session:
         file = self._opened(tensor, name, write, offset)
         try:
             if tensor.device.type != "cpu":
-                return DeviceTransfer(self, tensor, file, write=write, offset=offset, durability=durability)
+                return DeviceTransfer(self, tensor, file, write=write, offset=offset)
             memory, destination = transfers.host_memory(tensor, write=write)
-            return self.start(file, memory, write, offset, durability, destination)
+            return self.start(file, memory, write, offset, destination)
         except BaseException:
             file.close()
             raise
 
-    def run(
-        self,
-        tensor: torch.Tensor,
-        name: Name,
-        *,
-        write: bool,
-        offset: int = 0,
-        durability: Durability = Durability.NONE,
-    ) -> int:
+    def run(self, tensor: torch.Tensor, name: Name, *, write: bool, offset: int = 0) -> int:
         """Transfer at once; returns bytes. Raises what `submit` and `Transfer.wait` raise."""
         if tensor.nbytes > _INLINE or tensor.device.type != "cpu":
-            return self.submit(tensor, name, write=write, offset=offset, durability=durability).wait()
+            return self.submit(tensor, name, write=write, offset=offset).wait()
         transfers.check(tensor, write=write)
         file = self._opened(tensor, name, write, offset)
         memory, destination = transfers.host_memory(tensor, write=write)
         request = _request(file, memory, write, offset)
-        transfer = Transfer(None, file, memory, request, durability, destination)
+        transfer = Transfer(None, file, memory, request, destination)
         transfer.finish(engines.run(transfer.request, self._native()))
         return transfer.wait()
 
@@ -131,12 +111,11 @@ class Session:
         memory: torch.Tensor,
         write: bool,
         offset: int,
-        durability: Durability,
         destination: torch.Tensor | None = None,
     ) -> Transfer:
         """Start a transfer of contiguous host memory on an open file, which the transfer closes."""
         request = _request(file, memory, write, offset)
-        transfer = Transfer(self.engine, file, memory, request, durability, destination)
+        transfer = Transfer(self.engine, file, memory, request, destination)
         transfer.start()
         return transfer
 
@@ -236,17 +215,10 @@ class DeviceTransfer:
     """A transfer between a tensor on a device and a file, with the methods of `Transfer`."""
 
     def __init__(
-        self,
-        session: Session,
-        tensor: torch.Tensor,
-        file: OpenFile,
-        *,
-        write: bool,
-        offset: int,
-        durability: Durability,
+        self, session: Session, tensor: torch.Tensor, file: OpenFile, *, write: bool, offset: int
     ) -> None:
         self.file, self._session, self._tensor = file, session, tensor.detach()
-        self._write, self._offset, self._durability = write, offset, durability
+        self._write, self._offset = write, offset
         self._size, self._done = tensor.nbytes, 0
         # What the caller has queued on the device must precede our copies, which another thread issues.
         _synchronize(tensor.device)
@@ -274,7 +246,6 @@ class DeviceTransfer:
         try:
             if self._write:
                 self._transfer(self._tensor.resolve_conj().resolve_neg().contiguous().view(-1))
-                synchronize(self.file, self._durability)
             else:
                 self._read(self._tensor)
             return self._size
@@ -325,7 +296,7 @@ class DeviceTransfer:
 
     def _started(self, part: torch.Tensor, position: int) -> Transfer:
         shared = dataclasses.replace(self.file, fd=os.dup(self.file.fd))
-        return self._session.start(shared, part, self._write, self._offset + position, Durability.NONE)
+        return self._session.start(shared, part, self._write, self._offset + position)
 
     def _joined(self, in_flight: deque[_InFlight]) -> torch.Tensor:
         """Await the oldest transfer, and copy what it has read to the tensor; returns its chunk."""

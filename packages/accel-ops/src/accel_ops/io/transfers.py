@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import threading
@@ -17,7 +16,7 @@ from accel_core.errors import InvalidOpArgument
 from accel_ops.errors import TransferFailed
 from accel_ops.host.c_interface import IoRequest, IoResult
 from accel_ops.io.engines import Engine
-from accel_ops.io.files import OpenFile, synchronize_folder
+from accel_ops.io.files import OpenFile
 from accel_ops.memory import MEMORY
 
 
@@ -165,17 +164,6 @@ MEMORY.before_free = await_memory
 _SLICE = 200
 
 
-class Durability(str, enum.Enum):
-    """Data that has reached the device when a write has ended.
-
-    none: nothing for certain; data: the bytes (fdatasync); full: the bytes, the file's metadata and a new file's name.
-    """
-
-    NONE = "none"
-    DATA = "data"
-    FULL = "full"
-
-
 class Transfer:
     """A request of a session. It holds memory and descriptor until the request has ended, even if nobody waits for it.
 
@@ -188,17 +176,14 @@ class Transfer:
         file: OpenFile,
         memory: torch.Tensor,
         request: IoRequest,
-        durability: Durability,
         destination: torch.Tensor | None = None,
     ) -> None:
         self.file, self.memory, self.request = file, memory, request
         self._destination = destination
-        self._durability = durability
         self._engine = engine
         self._lock = threading.Lock()
         self._result: IoResult | None = None
         self._number = 0
-        self._delivered = False
         self._lost = False
 
     def start(self) -> None:
@@ -277,29 +262,15 @@ class Transfer:
         return True
 
     def _deliver(self) -> None:
-        """Do, once, what follows a transfer that has succeeded."""
+        """Copy what was read to its destination, once."""
         with self._lock:
-            if self._delivered:
-                return
-            if self.request.writes:
-                synchronize(self.file, self._durability)
-            elif self._destination is not None:
+            destination, self._destination = self._destination, None
+            if destination is not None:
                 with torch.no_grad():
-                    self._destination.copy_(self.memory)
-            self._delivered = True
+                    destination.copy_(self.memory)
 
     def __del__(self) -> None:
         self.file.close()
 
     def _facts(self) -> tuple[str, bool, int, int]:
         return self.file.name, self.request.writes, self.request.size, self.request.offset
-
-
-def synchronize(file: OpenFile, durability: Durability) -> None:
-    """Have the device store what was written, as far as `durability` says; raises OSError."""
-    if durability is Durability.DATA:
-        getattr(os, "fdatasync", os.fsync)(file.fd)
-    elif durability is Durability.FULL:
-        os.fsync(file.fd)
-        if file.created:
-            synchronize_folder(os.path.dirname(file.name))
