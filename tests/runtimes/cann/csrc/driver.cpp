@@ -171,9 +171,12 @@ struct Moments {
   uint64_t recorded = 0, reached = 0, time = 0;
   std::shared_ptr<Graph> capture;
 
-  void wait(uint64_t ticket) {
+  // An event whose record failed is never reached.
+  aclError wait(uint64_t ticket) {
     UniqueLock lock(mutex);
-    changed.wait(lock, [&] { return reached >= ticket; });
+    const auto limit = std::chrono::seconds(setting("EMULATED_CANN_SECONDS", 120));
+    if (changed.wait_for(lock, limit, [&] { return reached >= ticket; })) return ACL_SUCCESS;
+    return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "aclrtRecordEvent did not end in time");
   }
 };
 
@@ -869,15 +872,13 @@ CANN_API aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
   }
   lock.unlock();
   return submit(stream, "aclrtStreamWaitEvent", [moments, ticket] {
-    moments->wait(ticket);
-    return ACL_SUCCESS;
+    return moments->wait(ticket);
   });
 }
 
 CANN_API aclError aclrtSynchronizeEvent(aclrtEvent event) {
   const auto moments = static_cast<Event*>(event)->moments;
-  moments->wait(moments->recorded);
-  return ACL_SUCCESS;
+  return moments->wait(moments->recorded);
 }
 
 static bool reached(aclrtEvent event) {
