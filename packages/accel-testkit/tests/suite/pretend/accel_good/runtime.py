@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 TOTAL_MEMORY = 1 << 40
 #: What the runtime takes for itself on each device; tensors are counted in tests only.
@@ -122,8 +123,9 @@ class Graph(TorchDispatchMode):
     def replay(self):
         for func, args, kwargs, result in self.work:
             again = func(*args, **kwargs)
-            if isinstance(again, torch.Tensor) and again is not result:
-                result.copy_(again)
+            for before, after in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                if isinstance(after, torch.Tensor) and after is not before:
+                    before.copy_(after)
 
 
 @dataclass
