@@ -126,18 +126,13 @@ else:
         tensor.untyped_storage().resize_(0)
         return tensor
 refused = 0
-def grads():
-    return [make()]
-def ones():
-    return [torch.ones(4)]
-steps = {
-    "adam": lambda: cpu_steps.adam(ones(), grads(), ones(), ones(), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8),
-    "adagrad": lambda: cpu_steps.adagrad(ones(), grads(), ones(), lr=0.1, eps=1e-8),
-    "lion": lambda: cpu_steps.lion(ones(), grads(), ones(), lr=0.1, beta1=0.9, beta2=0.99),
-}
-for step in steps.values():
+for step, states, options in (
+    (cpu_steps.adam, 2, {"step": 1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}),
+    (cpu_steps.adagrad, 1, {"eps": 1e-8}),
+    (cpu_steps.lion, 1, {"beta1": 0.9, "beta2": 0.99}),
+):
     try:
-        step()
+        step([torch.ones(4)], [make()], *([torch.ones(4)] for _ in range(states)), lr=0.1, **options)
     except InvalidOpArgument:
         refused += 1
 assert refused == 3, refused

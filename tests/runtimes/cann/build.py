@@ -12,6 +12,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from accel_core.native import trust
 from tests.runtimes.cann import operators
 
 _HERE = Path(__file__).parent
@@ -19,6 +20,8 @@ _SOURCES = _HERE / "csrc"
 _COMPILER = ["g++", "-std=c++20", "-O1", "-fPIC", "-w"]
 #: Libraries that torch_npu loads and needs nothing of.
 _EMPTY = ("ge_runner", "graph", "acl_tdt_channel", "nnopbase")
+#: Files of the runtime's library, libascendcl.so.
+_DRIVER = ("driver", "memory", "streams")
 #: Libraries on the runtime's: their files, and others that they need. `operators` is made of operators.txt.
 _LIBRARIES = {
     "opapi": (("handles", "operators"), ("-ltorch_cpu", "-lc10")),
@@ -43,8 +46,7 @@ def folder() -> Path:
         digest.update(path.read_bytes())
     for package in (torch, npu):
         digest.update((package / "version.py").read_bytes())
-    cache = Path(os.environ.get("ACCEL_CACHE_DIR") or Path.home() / ".cache" / "accel")
-    target = cache / "emulated-cann" / digest.hexdigest()[:16]
+    target = trust.cache_folder() / "emulated-cann" / digest.hexdigest()[:16]
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
@@ -66,11 +68,11 @@ def _build(made: Path, torch: Path, npu: Path) -> None:
         level = ["-O0"] if name == "operators" else []
         _run(made, *_COMPILER, *level, *headers, "-c", str(source), "-o", f"{name}.o")
 
-    names = ["operators", "driver", *(name for files, _ in _LIBRARIES.values() for name in files)]
+    names = ["operators", *_DRIVER, *(name for files, _ in _LIBRARIES.values() for name in files)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compiled, dict.fromkeys(names)))
     _missing(made, npu)
-    _link(made, "ascendcl", "driver.o", "missing.o", "-pthread")
+    _link(made, "ascendcl", *(f"{name}.o" for name in _DRIVER), "missing.o", "-pthread")
     runtime = ("-L.", f"-L{torch}/lib", "-Wl,--no-as-needed", "-lascendcl")
     for library in _EMPTY:
         _link(made, library, *runtime)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.runtimes.cann.referee FILE`: answers each of questions.txt on this process's npu, as JSON."""
 
-import copy
 import io
 import json
 import os
@@ -10,6 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from copy import deepcopy  # noqa: F401  of a question
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,6 @@ npu: Any = torch.npu  # type: ignore[attr-defined]
 def questions() -> list[str]:
     lines = Path(__file__).with_name("questions.txt").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
-
-
-def copied(value: Any) -> Any:
-    return copy.deepcopy(value)
 
 
 def reloaded(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -83,11 +79,6 @@ def captured(work: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return y.tolist()
 
 
-def joined(backend: str) -> int:
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    return dist.get_world_size()
-
-
 def reduced(dtype: torch.dtype, op: Any = dist.ReduceOp.SUM) -> Any:
     tensor = torch.ones(2, device="npu").to(dtype)
     dist.all_reduce(tensor, op)
@@ -107,7 +98,6 @@ def main(out: str) -> None:
     warnings.simplefilter("ignore")
     answers: list[list[str]] = [[question, answer(question)] for question in questions()]
     Path(out).write_text(json.dumps(answers, indent=1), encoding="utf-8")
-    sys.stdout.flush()
     os._exit(0)  # what the runtimes do at exit is no question
 
 

@@ -64,22 +64,21 @@ class Checked(NamedTuple):
     uncorrected: bool = True
 
 
-def op_name(adam_w_mode: int) -> str:
-    """Return the name of the operator in `torch`."""
-    return "_fused_adamw_" if adam_w_mode else "_fused_adam_"
+#: torch's operators by `adam_w_mode`.
+OPERATORS = {1: "_fused_adamw_", 0: "_fused_adam_"}
 
 
 @cache
-def self_check(device_type: str) -> Checked:
+def self_check(device_type: str, modes: tuple[int, ...] = (1, 0)) -> Checked:
     """Take steps with each operator in each type on the current device, once a process. Raise `DeviceFailed`."""
     dtypes: list[torch.dtype] = []
     lacks: list[str] = []
     uncorrected = True
     for dtype in _DTYPES:
-        lack = _lack(torch.device(device_type), dtype, 1)
+        lack = _lack(torch.device(device_type), dtype, 1, modes)
         if not lack:
             dtypes.append(dtype)
-            lack = _lack(torch.device(device_type), dtype, 0)
+            lack = _lack(torch.device(device_type), dtype, 0, modes)
             uncorrected = uncorrected and not lack
         lacks += filter(None, [lack])
     lack = "; ".join(dict.fromkeys(lacks))
@@ -87,7 +86,11 @@ def self_check(device_type: str) -> Checked:
 
 
 def torch_multi_tensor_adam(
-    dtypes: Sequence[torch.dtype], device_type: str, fallback_step: Step = adam_step, uncorrected: bool = True
+    dtypes: Sequence[torch.dtype],
+    device_type: str,
+    fallback_step: Step = adam_step,
+    uncorrected: bool = True,
+    modes: Sequence[int] = (1, 0),
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
 
@@ -98,7 +101,7 @@ def torch_multi_tensor_adam(
     """
 
     def step(lists: Lists, adam: AdamStep) -> None:
-        if not (adam.bias_correction or uncorrected):
+        if adam.adam_w_mode not in modes or not (adam.bias_correction or uncorrected):
             fallback_step(lists, adam)
             return
         groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
@@ -122,7 +125,7 @@ def fused_step(lists: Lists, adam: AdamStep) -> None:
     # The operator corrects by 1 - beta ** step, and reads the step on the device. An infinite one gives no correction.
     number = float(adam.step) if adam.bias_correction else math.inf
     step = torch.full((), number, dtype=torch.float32, device=params[0].device)
-    getattr(torch, op_name(adam.adam_w_mode))(
+    getattr(torch, OPERATORS[adam.adam_w_mode])(
         params, grads, exp_avgs, exp_avg_sqs, [], [step] * len(params),
         lr=float(adam.lr), beta1=adam.beta1, beta2=adam.beta2, weight_decay=adam.weight_decay, eps=adam.epsilon,
         amsgrad=False, maximize=False,
@@ -137,11 +140,11 @@ def _alike(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
+def _lack(device: torch.device, dtype: torch.dtype, corrected: int, modes: tuple[int, ...]) -> str:
     """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
-    for adam_w_mode in (1, 0):
-        name = f"torch.{op_name(adam_w_mode)}"
-        lack = _schema_lack(op_name(adam_w_mode)) or self_checks.unsupported_reason(
+    for adam_w_mode in modes:
+        name = f"torch.{OPERATORS[adam_w_mode]}"
+        lack = _schema_lack(OPERATORS[adam_w_mode]) or self_checks.unsupported_reason(
             name, device, partial(wrong_step, name, fused_step, device, dtype, adam_w_mode, corrected)
         )
         if lack:
@@ -226,39 +229,45 @@ class LazyStep:
         (self._step or adam_step)(lists, adam)
 
 
-def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
+def torch_fused_adam(
+    device_type: str, then: StepRoute | None = None, modes: tuple[int, ...] = (1, 0)
+) -> Route:
     """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`, or by plain torch.
 
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
-    process; where torch's operators do not work, `then` takes all tensors.
+    process; where torch's operators do not work, `then` takes all tensors. modes: values of `adam_w_mode` for them.
     """
 
+    operators = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
+
     def expected() -> str:
-        other = LazyStep(then).what
-        return f"torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else {other}"
+        return f"{operators} if a step works when first loaded, else {LazyStep(then).what}"
 
     def load() -> LoadedOp:
-        checked, step = self_check(device_type), LazyStep(then)
+        checked, step = self_check(device_type, modes), LazyStep(then)
         if checked.dtypes:
-            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected)
+            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected, modes)
         else:
             decided = step.decide()
             function = multi_tensor_adam if decided is adam_step else as_multi_tensor_adam(decided)
         return LoadedOp(
-            SimpleNamespace(multi_tensor_adam=function), lambda: _what(checked, step.what), step.decide
+            SimpleNamespace(multi_tensor_adam=function),
+            lambda: _what(operators, checked, step.what),
+            step.decide,
         )
 
     implementations = (Implementation.TORCH_FUSED, *(then.implementations if then else ()))
     return Route(implementations, expected, load)
 
 
-def _what(checked: Checked, other: str) -> str:
+def _what(operators: str, checked: Checked, other: str) -> str:
     dtypes, lack, _ = checked
     if not dtypes:
         return f"{other}: {lack}"
     names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-    why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
-    return f"torch._fused_adamw_ and torch._fused_adam_ for {names}; {other} for {why}"
+    why = ("" if "_fused_adam_" in operators else "L2 decay, ") + "mixed types and strided tensors"
+    why += f", and others ({lack})" if lack else ""
+    return f"{operators} for {names}; {other} for {why}"
 
 
 #: self_check(launch, device): starts kernels, and raises `KernelsUnusable` if the device computes something wrong.

@@ -191,13 +191,13 @@ inline void unscale(const Tensors& all, const Tensor& found, const Tensor& scale
   }
 }
 
-// `step` counts the steps before this one.
+// `step` counts the steps before this one. In float64, so that what is off is what torch_npu has rounded to float32.
 inline void adam_w(
     const Tensor& param, const Tensor& first, const Tensor& second, const Tensor& most, const Tensor& grad, const Tensor& step,
-    float lr, float beta1, float beta2, float decay, float eps, bool maximize) {
-  const auto wide = [](const Tensor& x) { return x.to(at::kFloat); };
+    double lr, double beta1, double beta2, double decay, double eps, bool maximize) {
+  const auto wide = [](const Tensor& x) { return x.to(at::kDouble); };
   const Tensor g = maximize ? wide(grad).neg() : wide(grad);
-  const float count = wide(step).item<float>() + 1;
+  const double count = wide(step).item<double>() + 1;
   const Tensor m = wide(first) * beta1 + g * (1 - beta1), v = wide(second) * beta2 + g * g * (1 - beta2);
   const Tensor top = most.defined() ? at::maximum(wide(most), v) : v;
   const Tensor below = (top / (1 - std::pow(beta2, count))).sqrt() + eps;

@@ -38,13 +38,13 @@ Ints axes(const Tensor& tensor) {
   return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
 }
 
-// Inputs: parameter, two moments, powers of the betas, lr, decay, betas, eps, gradient. In float32, from scalars as they
+// Inputs: parameter, two moments, powers of the betas, lr, decay, betas, eps, gradient. In float64, from scalars as they
 // arrive: torch_npu has rounded them to the parameter's type.
 void adam_w(Tensors& in, Tensors& out, aclopAttr& attributes) {
-  float number[7];
-  for (int i = 0; i < 7; ++i) number[i] = in[3 + i].to(at::kFloat).item<float>();
+  double number[7];
+  for (int i = 0; i < 7; ++i) number[i] = in[3 + i].to(at::kDouble).item<double>();
   const auto [power1, power2, lr, decay, beta1, beta2, eps] = number;
-  const auto wide = [&](int i) { return in[i].to(at::kFloat); };
+  const auto wide = [&](int i) { return in[i].to(at::kDouble); };
   const Tensor grad = attribute(attributes, "maximize") ? wide(10).neg() : wide(10);
   const Tensor m = wide(1) * beta1 + grad * (1 - beta1), v = wide(2) * beta2 + grad * grad * (1 - beta2);
   const Tensor below = (v / (1 - power2 * beta2)).sqrt() + eps;
@@ -62,7 +62,8 @@ const std::map<std::string, Body> kBodies = {
 };
 
 Tensor tensor(const aclTensorDesc* description, const aclDataBuffer* buffer) {
-  if (!buffer || !buffer->data || description->type == ACL_DT_UNDEFINED) return {};
+  if (!buffer || description->type == ACL_DT_UNDEFINED) return {};
+  if (!buffer->data) return at::empty(description->sizes, type_of(description->type));  // without elements
   const Tensor found = at::from_blob(buffer->data, description->sizes, at::TensorOptions(type_of(description->type)));
   return description->on_host ? found.clone() : found;  // memory of the host is the caller's again after the call
 }

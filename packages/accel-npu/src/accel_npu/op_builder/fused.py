@@ -26,7 +26,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
     plain: tuple[Tensors, ...] = ([], [], [], [])
     for tensors in zip(*lists, strict=True):
         # The op rounds betas and epsilon to the type of the parameter or gradient: in bfloat16, 0.999 is 1.
-        if not _is_wide(tensors):
+        if not _fits(tensors):
             for column, tensor in zip(plain, tensors, strict=True):
                 column.append(tensor)
             continue
@@ -41,8 +41,8 @@ def step(lists: Lists, adam: AdamStep) -> None:
         adam_step(plain, adam)
 
 
-def _is_wide(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(tensor.dtype == torch.float32 for tensor in tensors)
+def _fits(tensors: Sequence[torch.Tensor]) -> bool:
+    return all(tensor.dtype == torch.float32 and tensor.numel() for tensor in tensors)
 
 
 def _busy() -> bool:
@@ -60,9 +60,9 @@ def _load() -> LoadedOp:
     return LoadedOp(step, lambda: f"{name} and plain torch")
 
 
-#: For strided tensors of float32, and all in steps without bias correction where torch's operators are wrong.
+#: For strided float32, L2 decay (which torch_npu computes on the host), and steps that torch's operator gets wrong.
 _APPLY_ADAM = StepRoute(
     (Implementation.VENDOR_OP,), lambda: f"torch.ops.{_OP} if it works when first needed, else plain torch", _load,
-    lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _is_wide, _busy,
+    lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _fits, _busy,
 )  # fmt: skip
-FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM))
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM, modes=(1,)))

@@ -236,13 +236,12 @@ def _rows(args: argparse.Namespace, measurement: Measurement, progress: Progress
     return [Rate(name, block, depth, best[number]) for number, (name, block, depth, _) in enumerate(kinds)]
 
 
-def _title(args: argparse.Namespace) -> str:
-    kind = file_system(args.path) or "unknown file system"
-    return f"{args.path} ({kind}), {args.size >> 20} MiB, best of {args.repeat}, GB/s"
-
-
 def _table(args: argparse.Namespace, rows: list[Rate]) -> str:
-    lines = [_title(args), f"{'':28} {'block':>6} {'depth':>6} {'overwrite':>10} {'read':>10}"]
+    kind = file_system(args.path) or "unknown file system"
+    lines = [
+        f"{args.path} ({kind}), {args.size >> 20} MiB, best of {args.repeat}, GB/s",
+        f"{'':28} {'block':>6} {'depth':>6} {'overwrite':>10} {'read':>10}",
+    ]
     for row in rows:
         named = f"{row.name:28} {_short(row.block):>6} {row.depth or '':>6}"
         lines.append(f"{named} {row.rates.write:10.2f} {row.rates.read:10.2f}")
