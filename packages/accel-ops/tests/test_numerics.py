@@ -22,7 +22,7 @@ from accel_ops.optimizers import host as optimizers
 from accel_ops.optimizers.cpu_steps import copy_gradient
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder
 
-from .undo import undo_adam
+from .optimizers.step_cases import undo_adam
 
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}

@@ -11,7 +11,7 @@ from torch.nn import functional
 from accel_ops import reference
 from accel_ops.optimizers.fused import AdamStep, adam_step, multi_tensor_lion
 
-from .undo import undo_adam
+from .optimizers.step_cases import undo_adam
 
 BETAS = (0.8, 0.95)
 

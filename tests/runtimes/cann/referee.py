@@ -96,8 +96,7 @@ def answer(question: str) -> str:
 
 def main(out: str) -> None:
     warnings.simplefilter("ignore")
-    answers: list[list[str]] = [[question, answer(question)] for question in questions()]
-    Path(out).write_text(json.dumps(answers, indent=1), encoding="utf-8")
+    Path(out).write_text(json.dumps([[each, answer(each)] for each in questions()]), encoding="utf-8")
     os._exit(0)  # what the runtimes do at exit is no question
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated npu answers as torch_npu does, but for the differences that are listed with their reasons."""
+"""torch_npu, the simulated npu and the suite agree, but for what is listed with its reasons."""
 
 import importlib.util
 import json
@@ -18,7 +18,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="not run: needs torch_npu"),
 ]
-_LISTED = Path(__file__).with_name("differences.json")
+
+
+def listed(name: str) -> set[str]:
+    return set(json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8")))
 
 
 def answers(environment: dict[str, str], out: Path) -> dict[str, str]:
@@ -33,10 +36,18 @@ def answers(environment: dict[str, str], out: Path) -> dict[str, str]:
 
 
 def test_simulated_npu_differs_as_listed(tmp_path: Path) -> None:
-    real = answers(build.environment(dict(os.environ)), tmp_path / "real.json")
+    real = answers(build.environment({**os.environ}), tmp_path / "real.json")
     simulated = answers(accel_sim.environment("npu"), tmp_path / "simulated.json")
     differences = {question for question in real if real[question] != simulated[question]}
-    listed = json.loads(_LISTED.read_text(encoding="utf-8"))
-    assert differences == set(listed), {
-        each: (real[each], simulated[each]) for each in differences ^ set(listed)
-    }
+    assert differences == listed("differences.json")
+
+
+@pytest.mark.timeout(3000)
+def test_suite_fails_as_listed(tmp_path: Path) -> None:
+    results = tmp_path / "suite.json"
+    options = ("--pyargs", "accel_testkit.suite", "--accel", "npu", "--results", str(results))
+    command = (sys.executable, "-m", "pytest", "-q", *options)
+    ended = processes.run(command, 2900, env=build.environment({**os.environ}))
+    assert results.is_file(), ended.stderr[-3000:]
+    checks = json.loads(results.read_text(encoding="utf-8"))["checks"]
+    assert {check["id"] for check in checks if check["outcome"] == "failed"} == listed("failures.json")

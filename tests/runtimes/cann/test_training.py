@@ -15,15 +15,13 @@ import pytest
 from accel_core import processes
 from tests.runtimes.cann import build
 
-_WITHOUT = "not run: needs torch_npu and its torch, as `tox run -e torch-npu` has them"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason=_WITHOUT),
+    pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="not run: needs torch_npu"),
 ]
 
 _PROGRAM = Path(__file__).with_name("train.py")
 _RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-_LIMIT = 300
 
 
 @functools.cache
@@ -36,14 +34,13 @@ def trained(
 ) -> subprocess.CompletedProcess[str]:
     """Train on the emulated devices."""
     command = [sys.executable, "-W", "ignore", *_RANKS, str(ranks), str(_PROGRAM), str(stage), kind]
-    return processes.run(command, _LIMIT, env={**_environment(), **variables})
+    return processes.run(command, 300, env={**_environment(), **variables})
 
 
 def losses(ended: subprocess.CompletedProcess[str]) -> list[float]:
     assert ended.returncode == 0, ended.stderr[-3000:]
     line = next(line for line in ended.stdout.splitlines() if line.startswith('{"losses"'))
-    found: list[float] = json.loads(line)["losses"]
-    return found
+    return list(json.loads(line)["losses"])
 
 
 @functools.cache
@@ -116,6 +113,6 @@ torch.npu.synchronize()
 
 
 def test_memory_of_another_device_is_an_error() -> None:
-    ended = processes.run([sys.executable, "-c", _TWO_DEVICES], _LIMIT, env=_environment())
+    ended = processes.run([sys.executable, "-c", _TWO_DEVICES], 300, env=_environment())
     assert ended.returncode != 0
     assert "memory of device 1, on device 0" in ended.stderr
