@@ -493,7 +493,7 @@ def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(
     builder: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = routes.Checked((), "they are gone")
-    monkeypatch.setattr(routes, "self_check", lambda device_type: gone)
+    monkeypatch.setattr(routes, "self_check", lambda device_type, modes: gone)
     op = builder.load()
     assert builder.reason == "kernels: they are gone"
     take(op, *ALIKE)
