@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixes of the engine, its collectives and devices, and the maker of the CPU."""
 
+import inspect
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from deepspeed.runtime import utils
 
-from accel_zero import cpu_maker, engine_fixes
+from accel_zero import backward_hooks, cpu_maker, engine_fixes
 from accel_zero.errors import UnsupportedConfiguration
 
 REAL = {"arch": "X86_64", "vendor_id_raw": "Maker of py-cpuinfo"}
@@ -167,3 +169,22 @@ def test_a_tensor_of_any_shape_is_gathered_into_a_vector() -> None:
     )
     assert (flat.shape, same.shape) == ((2,), (2, 1))
     assert flat.data_ptr() == matrix.data_ptr()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_parameters_of_a_backward_pass_are_counted_and_a_replaced_helper_of_torch_is_asked(
+    replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, unused = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    asked, counts, node_of = [], [], torch.autograd.graph._get_grad_fn_or_grad_acc
+    if replaced:
+        helper = "_get_grad_fn_or_grad_acc"
+        monkeypatch.setattr(torch.autograd.graph, helper, lambda param: asked.append(param) or node_of(param))
+
+    def hook(grad: torch.Tensor) -> None:
+        stock = inspect.unwrap(utils.count_used_parameters_in_backward)
+        counts.append(backward_hooks.count_used(stock, [used, unused, torch.ones(2)]))
+
+    used.register_hook(hook)
+    (used * 2).sum().backward()
+    assert (counts, len(asked)) == ([1], 2 * replaced)

@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from deepspeed.runtime import base_optimizer, utils
 from deepspeed.utils.torch import register_grad_hook
+from torch.autograd import graph
 
 from accel_zero import method_patch
 
 Stock = Callable[..., Any]
+#: torch's own function; where a program has replaced it, stock calls the other one.
+_NODE_OF = graph._get_grad_fn_or_grad_acc
 #: Fingerprints of the class that counts the hooks of a backward pass.
 _HOOK_STATES = {"d4d8b91371ba0856"}
 
@@ -23,7 +26,9 @@ _HOOK_STATES = {"d4d8b91371ba0856"}
 def count_used(stock: Stock, parameters: Sequence[Any]) -> int:
     """Count the parameters that the running backward pass reaches, with grad mode enabled once."""
     trained = [each for each in parameters if isinstance(each, torch.Tensor) and each.requires_grad]
-    if not trained or torch._C._current_graph_task_id() == -1 or any(each.grad_fn for each in trained):
+    replaced = graph._get_grad_fn_or_grad_acc is not _NODE_OF
+    outside = torch._C._current_graph_task_id() == -1
+    if not trained or outside or replaced or any(each.grad_fn for each in trained):
         return int(stock(parameters))
     with torch.enable_grad():
         nodes = {each.view_as(each).grad_fn.next_functions[0][0] for each in trained}  # type: ignore[union-attr]
