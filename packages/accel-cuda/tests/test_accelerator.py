@@ -126,11 +126,8 @@ def test_card_without_a_capability_trains_and_says_what_is_unknown(
 @pytest.mark.usefixtures("other_maker")
 def test_kernels_are_unusable_where_the_capability_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", _no_capability)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     with pytest.raises(KernelsUnusable, match="mcErrorNotSupported"):
-        loading.load(lambda launch, device: None)
-    loading.tried.forget()
+        loading.load(lambda launch, device: None, 0)
 
 
 def test_login_node_may_plan_for_every_type(library: Any) -> None:

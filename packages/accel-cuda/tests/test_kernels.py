@@ -107,6 +107,7 @@ started = []
 starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
 sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
 sys.path.insert(0, sys.argv[1])
+from accel_ops import routes
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_cuda import __file__ as installed
 from accel_cuda.kernels import loading
@@ -117,7 +118,7 @@ for capability in (90, 80, 120):
     driver.accel_driver_set(2, 12080, capability)
     torch.cuda.get_device_capability = lambda device: divmod(capability, 10)
     loading._architecture.cache_clear()
-    loading.tried.forget()
+    routes.tried.cache_clear()
     builder = QuantizerBuilder()
     op, before = builder.load(), driver.accel_driver_launches()
     for bits in (8, 4):

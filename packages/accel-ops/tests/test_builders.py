@@ -15,7 +15,7 @@ from accel_core import lost_devices
 from accel_core.op_builder import self_test
 from accel_ops import routes
 from accel_ops.device import self_checks
-from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.host import library
 from accel_ops.inference import INFERENCE, TransformerFunctions
 from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
@@ -117,26 +117,23 @@ def test_an_op_that_the_runtime_lacks_leaves_plain_torch() -> None:
 # --- what is tried once a process: results and reasons are kept, other errors are not
 
 
-def test_results_and_reasons_are_kept_for_the_same_arguments_and_other_errors_are_not() -> None:
+def test_kernels_and_reasons_are_kept_for_each_device_and_other_errors_are_not() -> None:
     calls: list[int] = []
     raised: dict[int, type[Exception]] = {1: KernelsUnusable, 2: MemoryError}
 
-    @MemoizedLoader
-    def tried(device: int) -> str:
+    def load(check: Any, device: int) -> Any:
         calls.append(device)
         if device:
             raise raised[device](f"device {device} is broken")
-        return "kernels"
+        return "kernels", "route"
 
+    source = routes.KernelSource("cpu", "kernels", (), load)
     for _ in range(2):
-        assert tried(0) == "kernels"
-        for device, error in raised.items():
-            with pytest.raises(error, match=f"device {device} is broken"):
-                tried(device)
+        assert routes.tried(source, print, 0) == ("kernels", "route")
+        assert routes.tried(source, print, 1) == (None, "device 1 is broken")
+        with pytest.raises(MemoryError, match="device 2 is broken"):
+            routes.tried(source, print, 2)
     assert calls == [0, 1, 2, 2]
-    tried.forget()
-    assert tried(0) == "kernels"
-    assert calls == [0, 1, 2, 2, 0]
 
 
 HOST = "cpu"
@@ -408,14 +405,12 @@ ALIKE = (torch.float32,) * 4
 
 
 class Recorded:
-    """A device whose kernels are plain torch: found, works and captures say what happens."""
+    """A device whose kernels are plain torch: found and works say what happens."""
 
     def __init__(self) -> None:
-        self.found, self.works, self.captures = 0, True, False
+        self.found, self.works = 0, True
         self.taken: list[AdamStep] = []
-        route = routes.StepRoute(
-            (), lambda: "kernels if they work", self._load, takes=self._takes, busy=lambda: self.captures
-        )
+        route = routes.StepRoute((), lambda: "kernels if they work", self._load, takes=self._takes)
         self._builder = fused.ADAM.builder(__name__, routes.torch_fused_adam(HOST, then=route))()
 
     def __getattr__(self, name: str) -> Any:
@@ -473,11 +468,14 @@ def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(buil
     assert "; plain torch (no kernels: why) for mixed types" in builder.reason
 
 
-def test_nothing_is_tried_while_a_graph_is_captured(builder: Recorded) -> None:
-    op, builder.captures = builder.load(), True
-    take(op, *HALVES)
+def test_nothing_is_tried_while_a_graph_is_captured(
+    builder: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = builder.load()
+    with monkeypatch.context() as capture:
+        capture.setattr(torch.cpu, "is_current_stream_capturing", lambda: True, raising=False)
+        take(op, *HALVES)
     assert (builder.found, builder.taken) == (0, [])
-    builder.captures = False
     take(op, *HALVES)
     assert (builder.found, len(builder.taken)) == (1, 1)
 

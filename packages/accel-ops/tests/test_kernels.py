@@ -14,7 +14,7 @@ import torch
 
 from accel_core.errors import InvalidOpArgument
 from accel_core.native import compiler
-from accel_ops.device.driver_kernels import KernelsUnusable
+from accel_ops.device.driver_kernels import KernelsUnusable, log_fallback
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep
 from accel_ops.optimizers.step_kernels import TENSORS, KernelSteps, tables
@@ -152,6 +152,7 @@ def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole() -> None:
 def test_widths_and_numbers_of_groups_that_are_not_taken_are_named_once(
     op: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    log_fallback.cache_clear()
     with caplog.at_level("INFO", "accel_core"):
         for _ in range(3):
             op.quantize(torch.randn(4, 4), 4, 8, 0)
@@ -177,6 +178,7 @@ def test_parameters_are_float32_inside_zero_init(op: Any, monkeypatch: pytest.Mo
 def test_device_can_say_why_plain_torch_quantizes(
     kernels: HostKernels, caplog: pytest.LogCaptureFixture
 ) -> None:
+    log_fallback.cache_clear()
     op: Any = KernelQuantizerFunctions("cpu", kernels.launch, lambda tensor: "it rests")
     with caplog.at_level("INFO", "accel_core"):
         for _ in range(3):
@@ -325,6 +327,7 @@ def test_more_blocks_than_a_launch_has_are_two_launches(monkeypatch: pytest.Monk
 def test_device_can_say_why_plain_torch_computes(
     kernels: HostKernels, caplog: pytest.LogCaptureFixture
 ) -> None:
+    log_fallback.cache_clear()
     steps = KernelSteps("cpu", kernels.launch, lambda tensor: "it rests")
     with caplog.at_level("INFO", "accel_core"):
         for _ in range(3):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_xpu.kernels import loading
+from accel_ops import routes
 
 Install = Callable[..., Path]
 
@@ -59,9 +59,9 @@ def render_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 @pytest.fixture(autouse=True)
 def _tried_anew() -> Iterator[None]:
     """Kernels are tried once a process; each test is one."""
-    loading.tried.forget()
+    routes.tried.cache_clear()
     yield
-    loading.tried.forget()
+    routes.tried.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ import torch
 import accel_sim
 from accel_core import processes
 from accel_core.op_builder.native import find_compiler
+from accel_ops import routes
 from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.quantizers.quantizer import QuantizerFunctions
@@ -295,7 +296,7 @@ def test_kernels_that_do_not_work_are_tried_once_a_process(builder: Any, machine
     (machine / "gone").rename(machine / packaged.TABLE)
     (machine / "libaccel_sycl9.so").unlink()
     assert reason() == reported
-    loading.tried.forget()
+    routes.tried.cache_clear()
     assert reason().startswith("plain torch: the shim for libsycl.so.9 cannot be read")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_cuda.kernels import compiled_here, images, loading
+from accel_cuda.kernels import compiled_here, images
+from accel_ops import routes
 from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import emulated
 
@@ -38,9 +39,9 @@ def driver_build() -> tuple[Path | None, tuple[str, ...]]:
 
 @pytest.fixture(autouse=True)
 def _tried_anew() -> Iterator[None]:
-    loading.tried.forget()
+    routes.tried.cache_clear()
     yield
-    loading.tried.forget()
+    routes.tried.cache_clear()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import torch
 
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, driver, hip, images, loading
+from accel_ops import routes
 from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.optimizers.step_kernels import TYPES
 from accel_ops.quantizers.quantizer import QuantizerFunctions
@@ -240,7 +241,7 @@ def test_quantizer_is_compiled_here_once(rocm: Any, monkeypatch: pytest.MonkeyPa
     quantize_on_each_device(op, rocm)
     assert rocm.accel_driver_launches() - before == 2 * torch.cuda.device_count()
     monkeypatch.setattr(compiled_here.rtc, "compiled", None)
-    loading.tried.forget()
+    routes.tried.cache_clear()
     assert load()[1] == reason
 
 

@@ -16,19 +16,21 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
+from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
 from accel_ops import reference
 from accel_ops.device import self_checks
-from accel_ops.device.driver_kernels import KernelsUnusable, Launch
+from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, Launch
 from accel_ops.op import LoadedOp, Route, Unusable
 from accel_ops.optimizers import step_kernels
 from accel_ops.optimizers.fused import (
@@ -195,11 +197,9 @@ class StepRoute(Route):
     """Steps of Adam for tensors that torch's operators refuse: what `load` has loaded is a `Step`.
 
     takes: whether it may take gradient, parameter and moments; plain torch takes others.
-    busy:  whether nothing can be tried, because a graph is being captured.
     """
 
     takes: Callable[[Sequence[torch.Tensor]], bool] = lambda tensors: True
-    busy: Callable[[], bool] = lambda: False
 
 
 class LazyStep:
@@ -223,7 +223,8 @@ class LazyStep:
     def __call__(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
         route = self._route if self._step is None else None
-        if route and any(map(route.takes, zip(*lists, strict=True))) and not route.busy():
+        taken = route and next(filter(route.takes, zip(*lists, strict=True)), None)
+        if taken and not is_capturing(taken[0].device.type):
             self.decide()
             _log.info("FusedAdam: %s for tensors that torch's operators refuse", self.what)
         (self._step or adam_step)(lists, adam)
@@ -237,7 +238,6 @@ def torch_fused_adam(
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
     process; where torch's operators do not work, `then` takes all tensors. modes: values of `adam_w_mode` for them.
     """
-
     operators = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
 
     def expected() -> str:
@@ -270,18 +270,41 @@ def _what(operators: str, checked: Checked, other: str) -> str:
     return f"{operators} for {names}; {other} for {why}"
 
 
+def is_capturing(device_type: str) -> bool:
+    """Return whether a graph is being captured on the current stream, so that nothing can be tried."""
+    return bool(getattr(torch.get_device_module(device_type), "is_current_stream_capturing", bool)())
+
+
 #: self_check(launch, device): starts kernels, and raises `KernelsUnusable` if the device computes something wrong.
 SelfCheck = Callable[[Launch, torch.device], None]
 
 
-class Kernels(Protocol):
-    """Loaded kernels."""
+class Kernels(ABC):
+    """Loaded kernels. `synchronous`: how the user finds the kernel that failed, for the error of a launch."""
 
-    def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...], /) -> None:
-        """Start a kernel on the current stream of the first argument's device."""
+    synchronous = ""
 
-    def lack(self, tensor: torch.Tensor, /) -> str:
+    def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
+        """Start a kernel on torch's current stream of the first argument's device. Raises `KernelNotStarted`."""
+        device = arguments[0].device
+        pointers, _kept = packed_arguments(name, arguments)
+        try:
+            self.start(device.index, name, blocks, threads, pointers)
+        except KernelsUnusable as error:
+            raise KernelNotStarted(
+                f"{name} cannot be started on {device}: {error}",
+                do=f"an error of an earlier kernel shows here, too{self.synchronous}. Without these kernels: no "
+                'quantization (zero_quantized_weights, zero_quantized_gradients), and `"torch_adam": true`',
+            ) from error
+
+    @abstractmethod
+    def start(self, device: int, name: str, blocks: int, threads: int, pointers: Any) -> None:
+        """Start a kernel. pointers: array of those to its arguments. Raises `KernelsUnusable`."""
+
+    def lack(self, tensor: torch.Tensor) -> str:
         """Return why a tensor is left to plain torch at the moment; empty if it is not."""
+        # Graph replay is untested; fall back while capturing.
+        return "a graph is being captured" if is_capturing(tensor.device.type) else ""
 
 
 class KernelSource(NamedTuple):
@@ -290,20 +313,41 @@ class KernelSource(NamedTuple):
     device_type: torch's name of the devices (`xpu`).
     what:        the kernels in words, before they are loaded (`kernels (SPIR-V)`).
     implementations:      those of the kernels, in order.
-    load:        returns the kernels after a self check, and their route. Raises `KernelsUnusable`.
-    capturing:   whether a graph is being captured, so that nothing can be tried.
+    load:        returns the kernels for the current device, tried, and their route. Raises `KernelsUnusable`.
     """
 
     device_type: str
     what: str
     implementations: tuple[Implementation, ...]
-    load: Callable[[SelfCheck], tuple[Kernels, str]]
-    capturing: Callable[[], bool]
+    load: Callable[[SelfCheck, int], tuple[Kernels, str]]
+
+
+@cache
+def tried(source: KernelSource, check: SelfCheck, device: int) -> tuple[Kernels | None, str]:
+    """Return the kernels and their route, or the reason not to use them: a driver takes seconds to compile them."""
+    try:
+        return source.load(check, device)
+    except KernelsUnusable as error:
+        return None, str(error)
+
+
+def _loaded(source: KernelSource, check: SelfCheck) -> tuple[Kernels, str]:
+    runtime: Any = torch.get_device_module(source.device_type)
+    if not runtime.is_available():
+        raise KernelsUnusable("no device")
+    try:
+        device = runtime.current_device()
+    except RuntimeError as error:
+        raise KernelsUnusable(in_short(error)) from error
+    kernels, what = tried(source, check, device)
+    if kernels is None:
+        raise KernelsUnusable(what)
+    return kernels, what
 
 
 def _kernels(source: KernelSource, check: SelfCheck, over: Callable[[Kernels], Any]) -> Route:
     def load() -> LoadedOp:
-        kernels, what = source.load(check)
+        kernels, what = _loaded(source, check)
         return LoadedOp(over(kernels), lambda: what)
 
     expected = f"{source.what} if they work when first loaded, else plain torch"
@@ -333,7 +377,7 @@ def kernel_adam(source: KernelSource) -> StepRoute:
 
     def load() -> LoadedOp:
         try:
-            kernels, what = source.load(step_kernels.check_adam)
+            kernels, what = _loaded(source, step_kernels.check_adam)
         except KernelsUnusable as error:
             raise Unusable(f"no kernels: {error}") from error
         steps = step_kernels.KernelSteps(source.device_type, kernels.launch, kernels.lack)
@@ -343,7 +387,7 @@ def kernel_adam(source: KernelSource) -> StepRoute:
         return step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
 
     expected = f"{source.what} if they work when first needed, else plain torch"
-    return StepRoute(source.implementations, lambda: expected, load, takes=takes, busy=source.capturing)
+    return StepRoute(source.implementations, lambda: expected, load, takes=takes)
 
 
 #: {kernel: C types of its arguments}.

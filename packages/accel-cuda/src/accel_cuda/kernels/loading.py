@@ -9,55 +9,45 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import DeviceDriver, Driver
 from accel_ops.device import self_checks
-from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
-from accel_ops.routes import KernelSource, SelfCheck, packed_arguments
+from accel_ops.device.driver_kernels import KernelsUnusable
+from accel_ops.routes import Kernels, KernelSource, SelfCheck
 
 #: Compute capability of a CUDA device, name of the architecture of a ROCm device.
 Architecture = tuple[int, int] | str
 
 
-class CudaKernels:
+class CudaKernels(Kernels):
     """The kernels of one image.
 
     architecture: of the devices that it is used for.
     """
+
+    synchronous = ": run with CUDA_LAUNCH_BLOCKING=1"
 
     def __init__(self, driver: DeviceDriver, image: bytes, architecture: Architecture) -> None:
         self._driver, self._image, self._architecture = driver, image, architecture
         self._loaded: dict[int, Any] = {}
         self._kernels: dict[tuple[int, str], Any] = {}
 
+    @override
     def lack(self, tensor: torch.Tensor) -> str:
-        """Return why a tensor's device is left to plain torch at the moment; empty if it is not."""
         index = tensor.device.index
         if _architecture(index) != self._architecture:
             return f"cuda:{index} has another architecture than the device that was current at load"
-        # Graph replay is untested; fall back while capturing.
-        return "a graph is being captured" if capturing() else ""
+        return super().lack(tensor)
 
-    def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
-        """Start a kernel on torch's current stream of the first argument's device. Raises `KernelNotStarted`."""
-        device = arguments[0].device.index
-        pointers, _kept = packed_arguments(name, arguments)
-        try:
-            with self._driver.current(device):
-                stream = torch._C._cuda_getCurrentRawStream(device)
-                self._driver.launch(self._kernel(device, name), blocks, threads, stream, pointers)
-        except KernelsUnusable as error:
-            raise KernelNotStarted(
-                f"{name} cannot be started on cuda:{device}: {error}",
-                do=(
-                    "an error of an earlier kernel shows here, too: run with CUDA_LAUNCH_BLOCKING=1. Without these "
-                    "kernels: turn quantization (zero_quantized_weights, zero_quantized_gradients) off, and use "
-                    'optimizers of torch (`"torch_adam": true`)'
-                ),
-            ) from error
+    @override
+    def start(self, device: int, name: str, blocks: int, threads: int, pointers: Any) -> None:
+        with self._driver.current(device):
+            stream = torch._C._cuda_getCurrentRawStream(device)
+            self._driver.launch(self._kernel(device, name), blocks, threads, stream, pointers)
 
     def _kernel(self, device: int, name: str) -> Any:
         # A library serves all contexts, a module the one in which it was loaded.
@@ -70,19 +60,11 @@ class CudaKernels:
         return self._kernels[key]
 
 
-def load(trial: SelfCheck) -> tuple[CudaKernels, str]:
-    """Return the kernels for the current device, and their name (`image sm_90`); tried once a process and device.
+def load(trial: SelfCheck, device: int) -> tuple[CudaKernels, str]:
+    """Return the kernels for a device, which is the current one, and their name (`image sm_90`).
 
     trial: starts some of them. Raises `KernelsUnusable` with the reasons of all implementations.
     """
-    if not torch.cuda.is_available():
-        raise KernelsUnusable("no device")
-    return tried(trial, torch.cuda.current_device())
-
-
-@MemoizedLoader
-def tried(trial: SelfCheck, device: int) -> tuple[CudaKernels, str]:
-    """Return the kernels for a device, which is the current one, and their name. Raises `KernelsUnusable`."""
     try:
         architecture = _architecture(device)
     except (RuntimeError, AttributeError) as error:
@@ -105,11 +87,6 @@ def tried(trial: SelfCheck, device: int) -> tuple[CudaKernels, str]:
     raise KernelsUnusable("; ".join(reasons))
 
 
-def capturing() -> bool:
-    """Return whether a graph is being captured."""
-    return bool(torch.cuda.is_current_stream_capturing())
-
-
 def _routes() -> dict[str, Callable[[Any], tuple[str, bytes]]]:
     if torch.version.hip:
         return {"compiled here:": compiled_here.hip_image_for}
@@ -128,5 +105,4 @@ SOURCE = KernelSource(
     "kernels (image, else compiled here)",
     (Implementation.IMAGE, Implementation.COMPILED),
     load,
-    capturing,
 )

@@ -45,12 +45,6 @@ def _fits(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.dtype == torch.float32 and tensor.numel() for tensor in tensors)
 
 
-def _busy() -> bool:
-    runtime = torch.get_device_module(_DEVICE)
-    capturing = getattr(runtime, "is_current_stream_capturing", None)  # older releases have no graphs
-    return bool(capturing()) if capturing else False
-
-
 def _load() -> LoadedOp:
     """Return the step with npu_apply_adam_w, if it passes its self-check."""
     name, device = f"torch.ops.{_OP}", torch.device(_DEVICE)
@@ -63,6 +57,6 @@ def _load() -> LoadedOp:
 #: For strided float32, L2 decay (which torch_npu computes on the host), and steps that torch's operator gets wrong.
 _APPLY_ADAM = StepRoute(
     (Implementation.VENDOR_OP,), lambda: f"torch.ops.{_OP} if it works when first needed, else plain torch", _load,
-    lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _fits, _busy,
+    lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _fits,
 )  # fmt: skip
 FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM, modes=(1,)))

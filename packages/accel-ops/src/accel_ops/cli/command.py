@@ -8,7 +8,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from accel_ops.cli.progress import Progress
 from accel_ops.io.engines import ENGINES
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -44,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; returns the exit status. Raises InvalidInput, OSError."""
     # Imported here: torch takes a second, which `--help` need not wait for.
-    with Progress() as progress:
-        progress.show(0, "importing torch")
-        from accel_ops.cli import measurement
+    from accel_ops.cli import measurement
 
     if args.action == "tune":
         sys.stdout.write(measurement.tuned(args.path, min(args.seconds, measurement.MOST_SECONDS)))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from accel_ops import reference
-from accel_ops.device.driver_kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.device.driver_kernels import KernelsUnusable, Lack, Launch, log_fallback
 from accel_ops.optimizers.fused import AdamStep, Lists, Tensors, adam_step, multi_tensor_lion
 
 #: Tensors of a launch: `kTensors` of the header.
@@ -94,7 +94,6 @@ class KernelSteps:
     ) -> None:
         self._device_type, self._launch, self._device_lack = device_type, launch, lack
         self._chunk = chunk
-        self._log_fallback = FallbackLog("optimizer steps")
 
     def adam(self, lists: Lists, adam: AdamStep) -> None:
         """Do one step in place on [gradients, parameters, first moments, second moments]."""
@@ -124,7 +123,7 @@ class KernelSteps:
             types = _BY_TENSORS.get(tuple([tensor.dtype for tensor in tensors]), "")
             lack = lacks[device] or self._lack(tensors, device, types)
             if lack:
-                self._log_fallback(lack)
+                log_fallback("optimizer steps", lack)
                 for column, tensor in zip(rest, tensors, strict=True):
                     column.append(tensor)
             elif tensors[0].numel():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from accel_ops.device.driver_kernels import FallbackLog, KernelsUnusable, Lack, Launch
+from accel_ops.device.driver_kernels import KernelsUnusable, Lack, Launch, log_fallback
 from accel_ops.quantizers.quantizer import Order, Pair, QuantizerFunctions
 
 #: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
@@ -54,7 +54,6 @@ class KernelQuantizerFunctions(QuantizerFunctions):
 
     def __init__(self, device_type: str, launch: Launch, lack: Lack = lambda tensor: "") -> None:
         self._device_type, self._launch, self._lack = device_type, launch, lack
-        self._log_fallback = FallbackLog("quantizer")
 
     @override
     def _quantized(
@@ -66,7 +65,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack or lack_of_numbers(self._device_type, (values, *_tensors(error, values.numel())))
         lack = lack or self._lack(values)
         if lack:
-            self._log_fallback(lack)
+            log_fallback("quantizer", lack)
             return super()._quantized(what, values, groups, bits, kind, order, error, beta)
         width = values.numel() // groups
         data, parameters = _empty(values, values.numel() * bits // 8, groups, columns)
@@ -82,7 +81,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack_of_width(size, groups, bits) or self._lack_of_integers(data, parameters, groups * columns)
         lack = lack or self._lack(data)
         if lack or not data.dim():
-            self._log_fallback(lack)
+            log_fallback("quantizer", lack)
             return super()._dequantized(data, parameters, groups, bits, kind, dtype)
         made = data.new_empty((*data.shape[:-1], data.shape[-1] * 8 // bits), dtype=dtype)
         items = threads(size)
@@ -105,7 +104,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         lack = lack or lack_of_numbers(self._device_type, _tensors(error, size))
         lack = lack or self._lack(data)
         if lack or not data.dim() or data.shape[-1] % devices:
-            self._log_fallback(lack)
+            log_fallback("quantizer", lack)
             return super()._reduced(what, data, parameters, groups, bits, kind, devices, error, beta)
         out, made = _empty(data, data.numel() // devices, out_groups, columns)
         width = size // out_groups
