@@ -41,7 +41,8 @@ class NPU_Accelerator(TorchDeviceAccelerator):
 
     @override
     def tensor_constructor(self, dtype: torch.dtype) -> Any:
-        return _constructors()[dtype]
+        # Some releases of torch_npu bind them from C++ after its import.
+        return getattr(torch_npu.npu, _constructor_name(dtype))
 
     @override
     def current_stream(self, device_index: int | None = None) -> Any:
@@ -115,14 +116,5 @@ def _warn_once(reason: str) -> None:
 
 
 @cache
-def _constructors() -> dict[torch.dtype, Any]:
-    # Some releases of torch_npu bind them from C++ after its import.
-    return {
-        torch.bfloat16: torch_npu.npu.BFloat16Tensor,
-        torch.uint8: torch_npu.npu.ByteTensor,
-        torch.float64: torch_npu.npu.DoubleTensor,
-        torch.float32: torch_npu.npu.FloatTensor,
-        torch.float16: torch_npu.npu.HalfTensor,
-        torch.int32: torch_npu.npu.IntTensor,
-        torch.int64: torch_npu.npu.LongTensor,
-    }
+def _constructor_name(dtype: torch.dtype) -> str:
+    return torch.empty(0, dtype=dtype, device="cpu").type().rpartition(".")[2]

@@ -72,15 +72,8 @@ def _wrong_rows(dtype: torch.dtype, width: int, device: str) -> str:
     rows = rows.mul_(torch.logspace(-3, 3, 12).view(-1, 1)).to(dtype)
     rows[0] = 0.0
     # At each end of a row and within it, as a device's maximum may skip a NaN that comes first or last.
-    bad = (
-        (0, torch.nan),
-        (width // 2, torch.nan),
-        (width - 1, torch.nan),
-        (1, torch.inf),
-        (width - 2, -torch.inf),
-    )
-    for row, (column, number) in enumerate(bad, start=1):
-        rows[row, column] = number
+    bad = [0, width // 2, width - 1, 1, width - 2]
+    rows[range(1, len(bad) + 1), bad] = torch.tensor([torch.nan] * 3 + [torch.inf, -torch.inf]).to(dtype)
     integers, steps = (tensor.cpu() for tensor in dynamic_quant(rows.to(device)))
     case = f"npu_dynamic_quant of {str(dtype).removeprefix('torch.')} in rows of {width}"
     if integers.dtype != torch.int8 or steps.dtype != torch.float32 or integers.shape != rows.shape:
