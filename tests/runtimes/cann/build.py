@@ -57,7 +57,8 @@ def folder() -> Path:
 
 
 def _build(made: Path, torch: Path, npu: Path) -> None:
-    headers = [f"-I{_SOURCES}", f"-I{npu}/include", f"-I{npu}/include/third_party/hccl/inc",
+    third_party = f"{npu}/include/third_party"  # torch_npu 2.12 has the headers of acl there alone
+    headers = [f"-I{_SOURCES}", f"-I{npu}/include", f"-I{third_party}/acl/inc", f"-I{third_party}/hccl/inc",
                f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]  # fmt: skip
     table = (_HERE / "operators.txt").read_text(encoding="utf-8")
     (made / "operators.cpp").write_text(operators.source(table), encoding="utf-8")
