@@ -6,7 +6,6 @@ from accel_core.vendor import Vendor
 from accel_xpu.__about__ import __version__
 
 #: torch's own support; a CUDA device is preferred.
-#: torch's own support; a CUDA device is preferred.
 VENDOR = Vendor(
     key="xpu",
     interface=2,
@@ -17,7 +16,6 @@ VENDOR = Vendor(
 )
 
 #: Intel Extension for PyTorch.
-#: Intel Extension for PyTorch.
 IPEX = Vendor(
     key="xpu",
     interface=2,
@@ -27,7 +25,6 @@ IPEX = Vendor(
     version=__version__,
 )
 
-#: The class in Intel Extension for DeepSpeed.
 #: The class in Intel Extension for DeepSpeed.
 EXTERNAL = Vendor(
     key="xpu.external",
