@@ -420,11 +420,11 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        """Return a context manager that captures its work into the graph; None captures nothing: the work runs."""
+        """Return a context manager that captures its work into the graph. If `graph` is None, the work only runs."""
         return nullcontext()
 
     def replay_graph(self, graph: Any) -> None:
-        """Run the captured work again; None is none."""
+        """Replay a captured graph. Do nothing if `graph` is None."""
 
     def is_current_stream_capturing(self) -> bool:
         """Return whether the current stream is capturing."""

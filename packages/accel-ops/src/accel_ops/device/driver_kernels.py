@@ -63,6 +63,6 @@ Lack = Callable[[torch.Tensor], str]
 
 @cache
 def log_fallback(what: str, lack: str) -> None:
-    """Log why plain torch computes instead of kernels, each reason once; an empty one is none. what: op in words."""
+    """Log why plain torch computes in place of kernels, each reason once. Do nothing if `lack` is empty."""
     if lack:
         _log.info("%s: plain torch for some tensors: %s", what, lack)
