@@ -14,10 +14,14 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE = (DOCS / "deepspeed-issues.md").read_text(encoding="utf-8")
-#: What each program prints, as the page shows it.
-SHOWN = dict(
-    re.findall(r"\[Program\]\(issues/(\w+\.py)\).*?\n```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-)
+#: What each program prints, as the page shows it: `lines` in the text, or a block.
+SHOWN = {
+    program: block or "\n".join(re.findall("`(.+?)`", lines))
+    for program, lines, block in re.findall(
+        r"\[Program\]\(issues/(\w+\.py)\)[^`]*?(?:prints ((?:`[^`]+`(?: and )?)+)|\n```text\n(.+?)^```$)",
+        PAGE.replace("\n> ", " "), re.MULTILINE | re.DOTALL,
+    )
+}  # fmt: skip
 #: The release for which the page was written, and the one of a program whose fault it no longer has.
 RELEASE, FORMER = "0.19.8", {"training_fails_with_torch_2_13.py": "0.18.9"}
 
