@@ -90,7 +90,7 @@ def _same_output_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
-    """What a test draws is the same each time: torch begins each process with another seed."""
+    """Seed torch for each test: torch begins each process with another seed."""
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
     if generator is not None:
         generator.manual_seed(0)

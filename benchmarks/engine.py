@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine costs the host: three models with plain torch, DDP, FSDP2, stock DeepSpeed and our methods.
+"""Host time of engines: three models with plain torch, DDP, FSDP2, stock DeepSpeed and our methods.
 
 A process has all engines of one model and type, and runs each once a round. Optimizers are torch's Adam.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What all benchmarks share: options, and results as tables, JSON and plots.
+"""Options of all benchmarks, and their results as tables, JSON and plots.
 
 A page names the machine and the versions that its figures come from.
 """
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 
 def circumstances() -> dict[str, str]:
-    """What a reader needs to judge the figures."""
+    """Return the machine and the versions, with which a reader judges the values."""
     versions = {
         name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-ops")
     }

@@ -23,7 +23,7 @@ _OF_THE_MACHINE = {"bf16", "fp16"}
 
 @dataclass
 class Results:
-    """What was run of one accelerator.
+    """Results of the runs of one accelerator.
 
     checks:  check of the suite -> `passed`, `failed`, the trait by which it was skipped, or `skipped: reason`.
     engine:  configuration -> {"outcome": …, "difference": largest of a loss, "identical": to stock's losses}.

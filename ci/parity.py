@@ -90,7 +90,7 @@ def _forms(member: Any) -> list[tuple[str, ...] | None]:
 
 
 def _answer(accelerator: Any, name: str, arguments: tuple[str, ...] | None) -> str:
-    """What a call returns or raises, and what it does to its arguments, as a text."""
+    """Return as text what a call returns or raises, and what it does to its arguments."""
     if not hasattr(accelerator, name):
         return "missing"
     try:

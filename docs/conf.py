@@ -62,7 +62,7 @@ if tags.has("online"):  # type: ignore[name-defined] # noqa: F821
 
 
 def link_into_repository(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Make links to files that are no pages here lead to the repository."""
+    """Let links to files that are not pages here lead to the repository."""
     folder = posixpath.join("docs", posixpath.dirname(docname))
 
     def absolute(found: re.Match[str]) -> str:

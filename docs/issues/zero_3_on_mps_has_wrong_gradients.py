@@ -21,7 +21,7 @@ backend._needs_cpu_staging = lambda tensor: isinstance(tensor, OfDevice)
 
 @backend.stage_on_cpu
 def reduce_scatter(self, output, gradients):
-    """What rank 0 of two gets, if the other one has the same gradients."""
+    """Return the result of rank 0 of two, if the other one has the same gradients."""
     output.copy_(2 * gradients[: output.numel()])
 
 

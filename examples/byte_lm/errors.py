@@ -15,5 +15,5 @@ class BadInput(Exception):
 
 
 def has_advice(error: Exception) -> bool:
-    """Whether the text alone tells its reader what to do, so that a traceback would only hide it."""
+    """True if the text alone says what to do, so that a traceback would only hide it."""
     return hasattr(error, "do")

@@ -51,7 +51,7 @@ def read_job(arguments: Sequence[str]) -> Job:
 
 
 def identify(options: argparse.Namespace, config: Config, corpus: Corpus) -> dict[str, object]:
-    """What must be equal for a run to go on where another one stopped."""
+    """Return the settings that must be equal for a run to continue another one."""
     zero = config.get("zero_optimization", {})
     return {
         **{

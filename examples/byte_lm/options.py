@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What can be asked for: the command line, and the DeepSpeed configuration that its flags change."""
+"""The command line, and the DeepSpeed configuration that its flags change."""
 
 from __future__ import annotations
 

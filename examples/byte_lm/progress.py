@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen of a run: a bar or lines while it trains, signs of life of steps without progress of their own."""
+"""Progress of a run: a bar or lines while it trains, and signs of life during steps that report nothing."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def count() -> int:
 
 
 def speaks() -> bool:
-    """Whether this process prints and writes results."""
+    """True in the process that prints and writes results."""
     return rank() == 0
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run leaves to look at: which accelerator it had and why, the loss as a picture, the figures as JSON."""
+"""Report of a run: its accelerator and the reason, the loss as a picture, the values as JSON."""
 
 from __future__ import annotations
 

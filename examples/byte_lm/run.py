@@ -116,7 +116,7 @@ def dtype(engine: Any) -> str:
 
 
 def sample(job: Job, engine: Any) -> str:
-    """What the model writes after the prompt."""
+    """Return the text that the model writes after the prompt."""
     prompt = job.options.prompt.encode() or SEPARATOR
     engine.eval()
     text = generate(

@@ -48,7 +48,7 @@ class Clock:
         return result
 
     def figures(self) -> dict[str, float]:
-        """What a run reports."""
+        """Return the report of a run."""
         return {
             "tokens": len(self.tokens),
             "seconds": self.seconds,

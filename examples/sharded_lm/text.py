@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 
 class Tokens(Protocol):
-    """What a tokenizer has to offer."""
+    """Interface of a tokenizer."""
 
     def encode(self, text: str) -> list[int]: ...
 

@@ -29,7 +29,7 @@ class ImagesHook(BuildHookInterface):  # type: ignore[type-arg]
     """The hook that hatchling calls before each build."""
 
     def dependencies(self) -> list[str]:
-        """What an isolated build installs for this hook."""
+        """Return what an isolated build installs for this hook."""
         return [f"{DISTRIBUTION}=={self.config['nvrtc']}"] if _demanded() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
     """The hook that hatchling calls before each build."""
 
     def dependencies(self) -> list[str]:
-        """What an isolated build installs for this hook, which downloads the runtimes itself: they are two releases."""
+        """Return what an isolated build installs for this hook, which downloads two releases of the runtimes itself."""
         return ["pip"] if _demanded() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@
 // Every function may be called from several threads on different memory. Arguments are not checked beyond what is
 // documented here: the caller (accel_ops.optimizers.cpu_steps) does that.
 //
-// Whoever changes anything in this file raises ACCEL_ABI_VERSION, here and in accel_ops.host.c_interface.
+// A change in this file raises ACCEL_ABI_VERSION, here and in accel_ops.host.c_interface.
 #pragma once
 
 #include <assert.h>

@@ -12,7 +12,7 @@ namespace acme {
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 
 c10::DeviceIndex current_device();
-void set_current_device(c10::DeviceIndex index);  // raises for an index that is no device
+void set_current_device(c10::DeviceIndex index);  // raises for an index without a device
 c10::Allocator* allocator();
 
 const at::Generator& default_generator(c10::DeviceIndex index);  // -1: of the current device

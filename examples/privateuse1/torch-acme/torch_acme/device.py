@@ -18,7 +18,7 @@ default_generators = tuple(_C.default_generator(index) for index in range(device
 
 
 def is_available() -> bool:
-    """Whether there is a device."""
+    """Return whether there is a device."""
     return bool(device_count())
 
 
@@ -168,5 +168,5 @@ def is_bf16_supported() -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """What torch.autocast may ask for."""
+    """Return the types that torch.autocast supports."""
     return [torch.bfloat16, torch.float16]

@@ -25,7 +25,7 @@ _LARGEST = 1e140
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What is kept of a tensor.
+    """Digest of a tensor.
 
     shape, dtype: as of the tensor; `bfloat16`.
     norm:         Euclidean norm of the finite elements.

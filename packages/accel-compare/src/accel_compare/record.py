@@ -30,7 +30,7 @@ _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Key(NamedTuple):
-    """What an event is, so that the same one is found in another run.
+    """Identity of an event, by which the same one is found in another run.
 
     step:  number of optimizer steps before.
     phase: one of PHASES.
@@ -65,7 +65,7 @@ class OpCall:
 
 @dataclass
 class RankRecord:
-    """What one rank did.
+    """Record of one rank.
 
     whole: its file has the end of the run, which a killed rank or a full one lacks.
     notes: what the recorder says of the run.

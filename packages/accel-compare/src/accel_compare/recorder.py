@@ -57,7 +57,7 @@ _log = logging.getLogger("accel_compare")
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """What is recorded.
+    """Options of a recorder.
 
     folder:      for the files of the ranks.
     operations:  every operation, not modules alone.

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a process group exchange through torch's store.
+"""Texts that the ranks of a process group exchange through torch's store.
 
-Whoever reaches the store's port can read and write it. So texts are short, and if the launcher gave the job a secret
+Any process that reaches its port can read and write it. So texts are short, and if the launcher gave the job a secret
 (`ACCEL_JOB_SECRET`), each has a code that only a rank of the job can make. A secret in the keys would not do: torch's
 store lists its keys.
 """

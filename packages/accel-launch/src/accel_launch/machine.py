@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan has to know of one machine: its cores and memory, each rank's share of them, and its devices.
+"""Facts of one machine for a plan: its cores and memory, each rank's share of them, and its devices.
 
     python -m accel_launch.machine
 
@@ -374,7 +374,7 @@ def _whole_nodes(nodes: Sequence[Node], ranks: int) -> list[tuple[Node, ...]]:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What a plan needs of an accelerator's interface.
+    """The part of an accelerator's interface that a plan needs.
 
     ranks_are_devices: False for the CPU, whose ranks share the machine's cores. visible: names of the variables that
     restrict a process to some devices. set_visible: writes them for the given devices. exports: prefixes of variables

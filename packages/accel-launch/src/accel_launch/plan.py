@@ -125,7 +125,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Program:
-    """What each rank executes: `command`, `--local_rank=N` if `pass_local_rank`, then `arguments`."""
+    """Command line of each rank: `command`, `--local_rank=N` if `pass_local_rank`, then `arguments`."""
 
     command: tuple[str, ...]
     arguments: tuple[str, ...] = ()

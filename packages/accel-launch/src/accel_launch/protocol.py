@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a supervisor and a guard share: assignments, messages, whole lines, and trees of processes.
+"""Protocol of a supervisor and a guard: assignments, messages, whole lines, and trees of processes.
 
 The supervisor writes the assignments to the guard's standard input. The guard's messages are marked lines among the
 rank's lines on standard error, the one channel that mpirun, srun and pdsh all bring back from every host.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What one expression says by itself, without the module around it."""
+"""Facts about one expression, without the module around it."""
 
 from __future__ import annotations
 

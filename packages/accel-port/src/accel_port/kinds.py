@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of value an expression has, as far as the module shows it: an index, a device, None, a tensor, …"""
+"""Kind of an expression's value, as far as the module shows it: an index, a device, None, a tensor, …"""
 
 from __future__ import annotations
 

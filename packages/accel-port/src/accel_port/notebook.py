@@ -20,7 +20,7 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]",
 
 
 class _Place(NamedTuple):
-    """Where a character of the module's text stands in the JSON text."""
+    """Place in the JSON text of a character of the module's text."""
 
     start: int
     end: int

@@ -42,7 +42,7 @@ class FindingRow:
 
 @dataclass(frozen=True)
 class FileResult:
-    """What became of one file. `before` and `after` are its bytes; `failure` says why it was not read."""
+    """Result of one file. `before` and `after` are its bytes; `failure` says why it was not read."""
 
     path: Path
     before: bytes = b""

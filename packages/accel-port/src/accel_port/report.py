@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What was found, as a summary, as Markdown, JSON or SARIF, and as a baseline that later runs leave out."""
+"""Findings as a summary, as Markdown, JSON or SARIF, and as a baseline that later runs leave out."""
 
 from __future__ import annotations
 

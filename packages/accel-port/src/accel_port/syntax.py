@@ -167,7 +167,7 @@ class Module(SourceLines):
         return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the list of statements that a statement stands in."""
+        """Return the list of statements that contains a statement."""
         for _, value in ast.iter_fields(self.parents[statement]):
             if isinstance(value, list) and statement in value:
                 return value

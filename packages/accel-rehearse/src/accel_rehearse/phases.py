@@ -31,7 +31,7 @@ class Rehearsed(BaseException):
 
 
 class Phases:
-    """What the program is doing, and how often it did it.
+    """Current phase of the program, and how often each has run.
 
     native: the extension of the dry run, device: a type. limit: steps to rehearse. steps: those that were taken.
     paths: paths of modules by number. failed: id of the latest exception, phase and path of the module in which it

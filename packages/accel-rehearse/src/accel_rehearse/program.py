@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rehearsal changes in a program, and what it notes because it cannot follow it.
+"""Changes of a rehearsal in a program, and notes of what it cannot follow.
 
 Process groups have one rank here, and DeepSpeed's engine and host kernels are hooked. Whose lines are whose: the
 program's own, those of installed packages, those of torch and of the simulator.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rehearsal found, and what its processes pass to each other, as data.
+"""Results of a rehearsal, and messages between its processes, as data.
 
 Numbers without a unit in their name are bytes.
 """
@@ -56,7 +56,7 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class DryJob:
-    """What to rehearse.
+    """Settings of a rehearsal.
 
     which: `first`, `last`, `stages`, `all` and numbers of ranks. reserve: bytes of a device that are the runtime's.
     output: the program's own output is shown.
@@ -92,7 +92,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Place:
-    """What one place of the program holds at the peak. source: as `train.py:31`; count: of tensors."""
+    """Memory that one place of the program holds at the peak. source: as `train.py:31`; count: of tensors."""
 
     source: str
     module: str
@@ -228,7 +228,7 @@ class Rehearsal(DryJob):
 
 @dataclass(frozen=True)
 class Tape:
-    """What a rank leaves to those that are rehearsed after it.
+    """Data that a rank leaves to those that are rehearsed after it.
 
     given: what it broadcast and sent, by channel. peers: the ranks that it sent to. experts: those that hold other
     experts of the same layers.

@@ -44,7 +44,7 @@ _ACCUMULATED = 2
 
 @dataclass(frozen=True)
 class Searched:
-    """What is varied. words: the program's; config: DeepSpeed's, None if no word names one; at: its position."""
+    """A setting. words: the program's; config: DeepSpeed's, None if no word names one; at: its position."""
 
     words: tuple[str, ...]
     ranks: int
@@ -65,7 +65,7 @@ class Setting:
 
 @dataclass
 class Result:
-    """What each setting's rehearsal found, in order. cheapest: the one to take; complete: it did not end early."""
+    """Rehearsals by setting, in order. cheapest: the one to take; complete: it did not end early."""
 
     program: Searched
     tried: dict[Setting, Rehearsal] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a stub package runs when it is imported: `import torch_npu` activates the simulated device."""
+"""Code that a stub package runs at its import: `import torch_npu` activates the simulated device."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Presence(NamedTuple):
 
     @property
     def hardware(self) -> bool | None:
-        """What is known where the runtime can be asked: a missing file proves nothing."""
+        """True or None, for a runtime that can count: a missing file proves nothing."""
         return self.present or None
 
 

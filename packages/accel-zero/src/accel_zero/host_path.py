@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the replaced methods of DeepSpeed's ZeRO optimizers share: one pass over a gradient, its norm, its scale factor.
+"""Common parts of the replaced methods of ZeRO optimizers: one pass over a gradient, its norm, its scale factor.
 
 docs/offload.md#the-same-bits says why the clip factor has the same bits with and without these methods.
 """
@@ -46,7 +46,7 @@ _STEPS = {"5087412e98e777fd", "ecb7b8355bcfad4a", "e46ffe48294c9cf9"}
 
 @dataclass
 class HostPath:
-    """What the replaced methods remember between calls, for one ZeRO optimizer.
+    """State of the replaced methods between calls, for one ZeRO optimizer.
 
     op:       the host op; None where there is none, and stock methods run.
     norms:    the norms that we computed since the last step, by parameter: DeepSpeed's entry, number of elements.

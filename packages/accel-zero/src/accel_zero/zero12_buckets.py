@@ -27,7 +27,7 @@ _CLASS = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 
 @dataclass
 class BucketPlan:
-    """What is constant for a bucket with these parameters.
+    """Constants of a bucket with these parameters.
 
     params: (group, index in the group, number) of each parameter, as in DeepSpeed's bucket.
     slices: (rank, offset in the bucket, elements) of what is reduced for a rank.
@@ -46,7 +46,7 @@ class BucketPlan:
 
 @dataclass
 class BucketPath:
-    """What the replaced methods remember between calls, for one ZeRO optimizer.
+    """State of the replaced methods between calls, for one ZeRO optimizer.
 
     usual:    False if stock methods fill and reduce the current bucket.
     pending:  (offset, gradient) of gradients that are not yet copied into the bucket.

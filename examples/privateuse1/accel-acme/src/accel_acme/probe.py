@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the device can be used: its runtime's release, then its count."""
+"""Probe for the device: its runtime's release, then its count."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the device cannot do, or this package has not written yet: read by code, conformance skips and docs."""
+"""Traits: what the device cannot do, or this package does not implement. Code, conformance skips and docs read them."""
 
 from __future__ import annotations
 

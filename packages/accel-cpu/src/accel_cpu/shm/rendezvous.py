@@ -3,8 +3,8 @@
 """How the ranks of a process group find out whether they can share memory, and come to share it.
 
 They exchange facts through torch's store. Every rank draws the same conclusion from the same facts, so that either
-all of them use shared memory or none does. `RankFacts` is the only place where what another rank wrote is read: whoever
-has a `RankFacts` has values of the right types, in range.
+all of them use shared memory or none does. `RankFacts` alone reads what another rank wrote: its values
+have the right types and are in range.
 """
 
 from __future__ import annotations

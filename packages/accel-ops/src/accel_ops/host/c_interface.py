@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C interface of csrc/accel_ops.h as ctypes declarations. Calls release the GIL.
 
-Whoever changes a declaration raises `ABI_VERSION`, here and in the header; a library of another version is refused.
+A changed declaration raises `ABI_VERSION`, here and in the header; a library of another version is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule is, what it finds, and what it may ask about the module."""
+"""Rules, their findings, and the facts about the module that they read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class OwnName:
 
 @dataclass(frozen=True)
 class ProjectFacts:
-    """What the scanned files say together: names that their classes define, and the modules that they are."""
+    """Facts of all scanned files: names that their classes define, and the modules that they are."""
 
     own_names: frozenset[OwnName] = frozenset()
     modules: frozenset[str] = frozenset()  # first parts of their names

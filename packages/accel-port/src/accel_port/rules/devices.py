@@ -195,7 +195,7 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
         if text is None:
             return None
         if isinstance(node, ast.BinOp):
-            context.done.add(node.left)  # "cuda:%d", which is no text of its own
+            context.done.add(node.left)  # "cuda:%d", which is part of this text
         where, advice = self.context_of(node, context)
         if where == "ignored":
             return None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is only reported: variables of the environment, texts of errors, capability, other libraries' words."""
+"""Rules that only report: variables of the environment, texts of errors, capability, other libraries' words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the vendors' fused operators have in common: optimizer steps on one tensor, in place; norm, rotation."""
+"""Common parts of the vendors' fused operators: optimizer steps on one tensor, in place; norm, rotation."""
 
 from __future__ import annotations
 

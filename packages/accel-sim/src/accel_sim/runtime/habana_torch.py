@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the import of Habana's package changes in torch itself: seeds, process groups and, in lazy mode, files."""
+"""Changes in torch itself by the import of Habana's package: seeds, process groups and, in lazy mode, files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is particular about one vendor's module: torch's bindings of cuda and xpu, npu's options, hpu's one device."""
+"""Particulars of each vendor's module: torch's bindings of cuda and xpu, npu's options, hpu's one device."""
 
 from __future__ import annotations
 

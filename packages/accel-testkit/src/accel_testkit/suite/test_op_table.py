@@ -223,7 +223,7 @@ def test_unknown_functions_are_missing(accelerator: DeepSpeedAccelerator) -> Non
         op = builder.load() if builder.is_compatible() else None
         for function in ("no_such_function", "no_such_function_fp16", "_no_such_function"):
             try:
-                holds[f"{name}.{function} is no {getattr(op, function)!r}"] = False
+                holds[f"{name}.{function} is not {getattr(op, function)!r}"] = False
             except AttributeError as error:
                 if isinstance(error, AccelError):
                     what = f"{name}.{function}: it says that {builder.NAME} lacks it: {error.message}"

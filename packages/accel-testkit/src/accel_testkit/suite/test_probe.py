@@ -66,7 +66,7 @@ def test_evidence_survives_a_bare_machine(
 def bare(
     vendor: Vendor, run_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What the probes find where there is no torch; see `bare` of accel_testkit.suite.fresh_process."""
+    """Results of the probes without torch; see `bare` of accel_testkit.suite.fresh_process."""
     folder = tmp_path_factory.mktemp("bare")
     return fresh_processes("bare", records(vendor), {"bare": run_environment}, folder)["bare"]
 

@@ -45,9 +45,9 @@ def _module_has(acc: DeepSpeedAccelerator, name: str) -> bool:
 def _streams(acc: DeepSpeedAccelerator) -> Signs:
     return {
         "torch's module has Stream": _module_has(acc, "Stream"),
-        "Stream is no None": acc.Stream is not None,
-        "current_stream() is no None": acc.current_stream() is not None,
-        "default_stream() is no None": acc.default_stream() is not None,
+        "Stream is not None": acc.Stream is not None,
+        "current_stream() is not None": acc.current_stream() is not None,
+        "default_stream() is not None": acc.default_stream() is not None,
         "work is queued": not acc.is_synchronized_device(),
     }
 
@@ -71,7 +71,7 @@ def _record_stream(acc: DeepSpeedAccelerator) -> Signs:
 def _events(acc: DeepSpeedAccelerator) -> Signs:
     return {
         "torch's module has Event": _module_has(acc, "Event"),
-        "Event is no None": acc.Event is not None,
+        "Event is not None": acc.Event is not None,
         "use_host_timers() is False": not acc.use_host_timers(),
     }
 
@@ -80,7 +80,7 @@ def _graphs(acc: DeepSpeedAccelerator) -> Signs:
     graph = acc.create_graph()
     with acc.capture_to_graph(graph):
         noticed = acc.is_current_stream_capturing()
-    return {"create_graph() is no None": graph is not None, "a capture is noticed": noticed}
+    return {"create_graph() is not None": graph is not None, "a capture is noticed": noticed}
 
 
 def _torch_pins(acc: DeepSpeedAccelerator) -> bool:
