@@ -11,7 +11,7 @@ from textwrap import dedent
 
 from accel_core import devices
 
-_VENDOR = """\
+VENDOR = """\
 from accel_core.vendor import Vendor
 
 VENDOR = Vendor(
@@ -87,13 +87,13 @@ class SitePackages:
         *,
         package: str = "",
         version: str = "1.2",
-        priority: int | None = None,
+        priority: int | str | None = None,
         interface: int = 2,
         evidence: str = "return Evidence(True, None, 'its runtime is installed')",
         confirm: str = "return Confirmation(2, 'its runtime counts 2')",
         init: str = "pass",
         record: str = "",
-        vendor: str = _VENDOR,
+        vendor: str = VENDOR,
         accelerator: str = _ACCELERATOR,
     ) -> str:
         """Install a vendor package whose functions have these bodies; return the name of its module."""

@@ -50,6 +50,12 @@ class Machine(SitePackages):
         assert type(caught.value) is kind
         return whole(caught.value)
 
+    def file(self, path: str, text: str = "") -> None:
+        """Write a file under the root of the machine, such as that of a device."""
+        file = self.path.parent / "root" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
     def forget(self) -> None:
         """Clear the choice, so that the next call selects again."""
         CURRENT.set(None)
@@ -116,14 +122,13 @@ def machine(
     """A machine with accel-ops, an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
     for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP", *launchers.VARIABLES):
         monkeypatch.delenv(variable, raising=False)
-    site, folder, root = tmp_path / "site", tmp_path / "work", tmp_path / "root"
-    for path in (site, folder, root):
+    site, folder = tmp_path / "site", tmp_path / "work"
+    for path in (site, folder):
         path.mkdir()
-    monkeypatch.setenv("ACCEL_SYSROOT", str(root))
-    (root / "torch").mkdir()
-    (root / "torch/version.py").touch()  # a build for CPUs, whatever is installed here
-    monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: None)
     machine = Machine(site, monkeypatch)
+    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path / "root"))
+    machine.file("torch/version.py")  # a build for CPUs, whatever is installed here
+    monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: None)
     # A distribution's name is found once: these hide the vendors of the environment that the tests run in.
     for point in importlib.metadata.entry_points(group="accel.vendors"):
         if point.dist is not None:

@@ -14,10 +14,7 @@ import pytest
 import accel_core
 from accel_core import devices, install, processes
 from accel_core.api import CURRENT
-from accel_core.errors import (
-    AcceleratorUnavailable,
-    UnknownAccelerator,
-)
+from accel_core.errors import AcceleratorUnavailable, UnknownAccelerator
 from accel_core.selection.candidates import State
 
 REQUIRES = {
@@ -30,17 +27,6 @@ REQUIRES = {
     "mlu": "MLU_Accelerator requires torch_mlu",
     "cuda": "CUDA_Accelerator requires a torch build with CUDA or ROCm",
 }
-_NO_RUNTIME = "return Evidence(False, None, 'its runtime is not installed')"
-
-
-@pytest.mark.parametrize("value", ["gpu", " npu", "npu,cuda", "xpu (native)", "None"])
-def test_unknown_name_is_refused_with_the_valid_ones(machine: Any, value: str) -> None:
-    machine.install("toy", priority=750)
-    error = machine.refused(UnknownAccelerator, DS_ACCELERATOR=value)
-    assert isinstance(error, ValueError)
-    assert repr(value) in str(error)
-    for valid in (*devices.SUPPORTED_ACCELERATOR_LIST, "toy"):
-        assert repr(valid) in error.message
 
 
 @pytest.mark.parametrize(
@@ -49,21 +35,25 @@ def test_unknown_name_is_refused_with_the_valid_ones(machine: Any, value: str) -
         ("cpux", "cpu"),
         ("xpu.extern", "xpu.external"),
         ("ncpu", "npu or cpu"),
-        *((value, "one of these") for value in ("gpu", "nvidia", "tpu")),  # no guess
+        *((value, "one of these") for value in ("gpu", "nvidia", "tpu", "None")),  # no guess
+        *((value, "") for value in (" npu", "npu,cuda", "xpu (native)")),
     ],
 )
-def test_misspelt_name_is_refused_with_the_nearest_one(machine: Any, value: str, near: str) -> None:
-    assert machine.refused(UnknownAccelerator, DS_ACCELERATOR=value).do.endswith(f"or set it to {near}")
+def test_unknown_name_lists_valid_and_nearest(machine: Any, value: str, near: str) -> None:
+    machine.install("toy", priority=750)
+    error = machine.refused(UnknownAccelerator, DS_ACCELERATOR=value)
+    assert isinstance(error, ValueError)
+    assert repr(value) in str(error)
+    for valid in (*devices.SUPPORTED_ACCELERATOR_LIST, "toy"):
+        assert repr(valid) in error.message
+    assert error.do.endswith(f"or set it to {near}" if near else "")
 
 
 @pytest.mark.parametrize("key", REQUIRES)
-def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_install(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_missing_package_of_known_name(machine: Any, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr("torch.version.cuda", None)
-    monkeypatch.setattr("torch.version.hip", None)
-    monkeypatch.setattr("torch.version.xpu", None)
+    for field in ("cuda", "hip", "xpu"):
+        monkeypatch.setattr(f"torch.version.{field}", None)
     error = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR=key)
     assert isinstance(error, ValueError)
     assert error.message == f"DS_ACCELERATOR={key} cannot be used: {REQUIRES[key]}"
@@ -74,9 +64,7 @@ _PIP = "install='pip install their-torch=={release} torch=={torch}'"
 
 
 @pytest.mark.parametrize("hardware", [True, None, False])
-def test_missing_runtime_is_installed_as_the_record_says_or_not_at_all_without_a_device(
-    machine: Any, hardware: bool | None
-) -> None:
+def test_missing_runtime_is_installed_as_recorded(machine: Any, hardware: bool | None) -> None:
     machine.install("npu", evidence=f"return Evidence(False, {hardware}, 'nothing')", record=_PIP)
     version = importlib.metadata.version("torch")
     command = f"pip install their-torch=={version.partition('+')[0]} torch=={version}"
@@ -85,8 +73,9 @@ def test_missing_runtime_is_installed_as_the_record_says_or_not_at_all_without_a
     assert "unset DS_ACCELERATOR" in (first if hardware is False else second)
 
 
-def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(machine: Any) -> None:
-    machine.install("toy", priority=750, evidence=_NO_RUNTIME)
+def test_missing_runtime_of_third_party(machine: Any) -> None:
+    no_runtime = "return Evidence(False, None, 'its runtime is not installed')"
+    machine.install("toy", priority=750, evidence=no_runtime)
     error = machine.refused(AcceleratorUnavailable, DS_ACCELERATOR="toy")
     assert "Fake_Accelerator requires torch_toy" in error.message
 
@@ -99,9 +88,7 @@ def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(mach
     ],
     ids=["by evidence", "by its runtime"],
 )
-def test_login_node_gets_what_it_asks_for_with_one_warning(
-    machine: Any, caplog: pytest.LogCaptureFixture, how: dict[str, str]
-) -> None:
+def test_device_asked_for_on_login_node(machine: Any, caplog: Any, how: dict[str, str]) -> None:
     machine.install("npu", **how)
     assert machine.select(DS_ACCELERATOR="npu", ACCEL_STRICT="1").device_name() == "npu"
     (warning,) = caplog.messages
@@ -110,7 +97,7 @@ def test_login_node_gets_what_it_asks_for_with_one_warning(
     assert "DS_ACCELERATOR=cpu" in warning
 
 
-def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine: Any) -> None:
+def test_lower_candidates_are_not_imported(machine: Any) -> None:
     machine.install("npu", accelerator="raise KeyboardInterrupt('made before its turn')",
                     confirm="return Confirmation(0, 'counts 0')")  # fmt: skip
     machine.install("hpu")
@@ -125,21 +112,18 @@ def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine:
 REPOSITORY = Path(__file__).resolve().parents[4]
 
 
-def test_the_command_to_install_names_the_checkout_while_nothing_is_on_an_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pip_command_names_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     where = "(in a checkout of accel: its packages are on no index yet)"
     assert install.pip_install("accel-core", options="-U") == f"pip install -U ./packages/accel-core {where}"
     assert install.pip_install("torch>=2.14") == "pip install 'torch>=2.14'"
     assert install.pip_install("their-card") == "pip install their-card"
     monkeypatch.setattr(install, "ON_INDEX", True)
     assert install.pip_install("accel-npu") == "pip install accel-npu"
-
-
-def test_a_vendor_package_comes_with_the_one_that_it_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     monkeypatch.setattr(install, "distribution_version", lambda name: None)
-    command = install.pip_install("accel-npu")
-    assert command.startswith("pip install ./packages/accel-ops ./packages/accel-npu (")
+    assert install.pip_install("accel-npu").startswith(
+        "pip install ./packages/accel-ops ./packages/accel-npu ("
+    )
 
 
 def test_pip_accepts_the_command() -> None:
@@ -149,7 +133,7 @@ def test_pip_accepts_the_command() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_message_says_pip_install_of_ours_by_itself() -> None:
+def test_messages_get_pip_commands_from_install() -> None:
     ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|ops)\b")
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
         if file.name != "install.py":
@@ -159,35 +143,34 @@ def test_no_message_says_pip_install_of_ours_by_itself() -> None:
 # --- who is warned, when, and what a process says that may not live to say more
 
 CPU = "Setting accelerator to CPU"
-RANKS = {
-    "no launcher": ({}, True),
-    "local rank 0": ({"RANK": "8", "LOCAL_RANK": "0"}, True),
-    "local rank 1": ({"RANK": "8", "LOCAL_RANK": "1"}, False),
-    "rank 3, no local rank": ({"RANK": "3"}, False),
-    "no number": ({"LOCAL_RANK": "first"}, True),
-}
 
 
-@pytest.mark.parametrize(("variables", "warns"), RANKS.values(), ids=RANKS)
-def test_one_process_of_a_machine_warns_and_the_others_log_it_for_debugging(
-    machine: Any, caplog: Any, variables: dict[str, str], warns: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("variables", "warns"),
+    [
+        ({}, True),
+        ({"RANK": "8", "LOCAL_RANK": "0"}, True),
+        ({"RANK": "8", "LOCAL_RANK": "1"}, False),
+        ({"RANK": "3"}, False),
+        ({"LOCAL_RANK": "first"}, True),
+    ],
+)
+def test_only_local_rank_0_warns(machine: Any, caplog: Any, variables: dict[str, str], warns: bool) -> None:
     with caplog.at_level("DEBUG", "accel_core"):
         machine.select(**variables)
     (record,) = [record for record in caplog.records if CPU in record.message]
     assert record.levelname == ("WARNING" if warns else "DEBUG")
 
 
-def test_a_runtime_that_was_not_tested_is_used_with_one_warning(machine: Any, caplog: Any) -> None:
-    machine.install(
-        "npu", evidence="return Evidence(True, True, 'it is there', 'torch_npu 9 was not tested')"
-    )
+def test_untested_runtime_is_one_warning(machine: Any, caplog: Any) -> None:
+    untested = "'torch_npu 9 was not tested'"
+    machine.install("npu", evidence=f"return Evidence(True, True, 'it is there', {untested})")
     assert machine.select() is machine.select()
     (warning,) = caplog.messages
     assert warning.startswith("torch_npu 9 was not tested. If something fails")
 
 
-def test_a_choice_that_was_covered_for_a_while_warns_when_it_is_used_at_last(
+def test_unused_choice_warns_at_first_use(
     machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
@@ -200,7 +183,7 @@ def test_a_choice_that_was_covered_for_a_while_warns_when_it_is_used_at_last(
     assert len(caplog.messages) == 1
 
 
-def test_each_package_is_named_on_stderr_before_it_is_imported(machine: Any, capfd: Any) -> None:
+def test_verbose_names_package_before_its_import(machine: Any, capfd: Any) -> None:
     spoken = "import sys; sys.stderr.write('{}\\n'); "
     machine.install("npu", confirm=spoken.format("runtime imported") + "raise OSError('no driver')")
     machine.select(ACCEL_VERBOSE="1")
@@ -211,9 +194,7 @@ def test_each_package_is_named_on_stderr_before_it_is_imported(machine: Any, cap
     assert "accel_core: about to import fake_accel_npu.vendor, the vendor record of accel-npu" in lines
 
 
-def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(
-    machine: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_packages_without_runtime_and_device(machine: Any, caplog: Any) -> None:
     for key in ("npu", "mlu", "sdaa"):
         machine.install(key, evidence="return Evidence(False, False, 'its runtime is not installed')")
     machine.select()

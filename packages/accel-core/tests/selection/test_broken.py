@@ -3,24 +3,22 @@
 """Vendors of which something fails: they are broken, never absent; detection goes on, and the device is kept."""
 
 import importlib.metadata
-import logging
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 import accel_core
-from accel_core import vendor
+from accel_core import DeepSpeedAccelerator, vendor
 from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, InterfaceMismatch, NoAccelerator
 from accel_core.selection.candidates import State, discover
 from accel_core.vendor import INTERFACE_VERSION
 
+from ..site_packages import VENDOR
 from .conftest import whole
 
 FAILURES = {
@@ -38,7 +36,7 @@ each_part = pytest.mark.parametrize("part", PARTS)
 @each_part
 @pytest.mark.parametrize("failure", FAILURES)
 def test_whatever_fails_is_broken_and_detection_goes_on_with_a_warning(
-    machine: Any, caplog: pytest.LogCaptureFixture, failure: str, part: str
+    machine: Any, caplog: Any, failure: str, part: str
 ) -> None:
     machine.install("npu", **{part: FAILURES[failure]})
     machine.install("mlu")
@@ -53,7 +51,7 @@ def test_whatever_fails_is_broken_and_detection_goes_on_with_a_warning(
 
 
 @each_part
-def test_asking_for_it_gives_its_failure(machine: Any, part: str) -> None:
+def test_broken_vendor_asked_for(machine: Any, part: str) -> None:
     machine.install("npu", **{part: FAILURES["OSError"]})
     machine.install("mlu", evidence="raise AssertionError('nobody asked for mlu')")
     error = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
@@ -68,11 +66,22 @@ def test_asking_for_it_gives_its_failure(machine: Any, part: str) -> None:
 # -------------------------------------------------------------------------------------------- records
 
 
+_LACKS_METHODS = """
+from accel_core import DeepSpeedAccelerator
+class Fake_Accelerator(DeepSpeedAccelerator):
+    def is_available(self): return True
+"""
+_MISSING = sorted(DeepSpeedAccelerator.__abstractmethods__ - {"is_available"})
+_ANOTHER_KIND = "of the vendor 'npu' has to be an integer"
 #: A part of the package that is not what it has to be, by its text, and what is said of it.
-NO_SUCH_PART = [
+NO_SUCH_PART: list[tuple[dict[str, Any], str]] = [
     ({"vendor": "VENDOR = None"}, "fake_accel_npu.vendor:VENDOR is a NoneType"),
     ({"vendor": "VENDOR = dict(key='npu')"}, "fake_accel_npu.vendor:VENDOR is a dict"),
     ({"vendor": "from accel_core.vendor import Vendor as VENDOR"}, "fake_accel_npu.vendor:VENDOR is a type"),
+    ({"vendor": VENDOR.replace("{key!r}", "''")}, "a vendor needs a key"),
+    ({"vendor": VENDOR.replace("{key!r}", "None")}, "a vendor needs a key"),
+    ({"priority": "'high'"}, _ANOTHER_KIND),
+    ({"priority": "None"}, _ANOTHER_KIND),
     ({"confirm": "return None"}, ""),
     ({"confirm": "return Confirmation('two', 'counts two')"}, ""),
     ({"confirm": "return 2"}, ""),
@@ -86,11 +95,12 @@ NO_SUCH_PART = [
     ({"accelerator": "class Fake_Accelerator: pass"}, "not an accelerator"),
     ({"accelerator": "def Fake_Accelerator(): return None"}, "not an accelerator"),
     ({"accelerator": "Fake_Accelerator = 7"}, "not callable"),
+    ({"accelerator": _LACKS_METHODS}, f"methods are missing: {', '.join(_MISSING)}"),
 ]
 
 
 @pytest.mark.parametrize(("part", "said"), NO_SUCH_PART, ids=[str(part) for part, _ in NO_SUCH_PART])
-def test_a_part_that_is_none_is_broken_and_said_to_be(machine: Any, part: dict[str, str], said: str) -> None:
+def test_unusable_part_is_broken(machine: Any, part: dict[str, Any], said: str) -> None:
     machine.install("npu", **part)
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
@@ -98,65 +108,33 @@ def test_a_part_that_is_none_is_broken_and_said_to_be(machine: Any, part: dict[s
     assert said in machine.candidate("npu").reason
 
 
-@pytest.mark.parametrize("slip", ["priority='high'", "priority=None", "key=''", "key=None"])
-def test_vendor_without_a_key_or_a_priority_is_broken_and_stops_nobody(machine: Any, slip: str) -> None:
-    machine.install("npu", vendor=f"from accel_core.vendor import Vendor\nVENDOR = {_record(slip)}")
-    machine.install("mlu")
-    assert machine.select().device_name() == "mlu"
-    reason = machine.candidate("npu").reason
-    assert "a vendor needs a key" in reason or "of the vendor 'npu' has to be an integer" in reason
-
-
-def _record(slip: str) -> str:
-    good = {"key": "'npu'", "priority": "700", "interface": "2"}
-    name, _, value = slip.partition("=")
-    fields = ", ".join(f"{field}={text}" for field, text in {**good, name: value}.items())
-    return f"Vendor({fields}, accelerator='a:A', probe='p', distribution='accel-npu', requires='torch_npu')"
-
-
-_RECORD = """\
-from accel_core.vendor import Vendor
-
-VENDOR = Vendor(key="npu", accelerator="a:A", probe="p", distribution="accel-npu", requires="torch_npu"{more})
-"""
-
+_OTHER_FIELDS = "an interface whose Vendor record has other fields"
+_LACKS = "an interface that has what this one lacks"
 #: What makes a package one of another interface, and how it is named.
-OTHER_INTERFACES = {
-    "a number above": (_RECORD.format(more=", interface=7"), "is written for interface 7"),
-    "no number, from before it was required": (
-        _RECORD.format(more=""),
-        "is written for an interface whose Vendor record has other fields",
-    ),
-    "a field that is gone": (
-        _RECORD.format(more=", interface=1, road='ipex'"),
-        "is written for an interface whose Vendor record has other fields",
-    ),
-    "a module that is gone": (
-        "from accel_core import known\n" + _RECORD.format(more=""),
-        "is written for an interface that has what this one lacks",
-    ),
-    "a name that is not there yet": (
-        "from accel_core.vendor import Vendor, Later\n",
-        "is written for an interface that has what this one lacks",
-    ),
+OTHER_INTERFACES: dict[str, tuple[dict[str, Any], str]] = {
+    "a number above": ({"interface": 7}, "interface 7"),
+    "no number": ({"vendor": VENDOR.replace("interface={interface}, ", "")}, _OTHER_FIELDS),
+    "a field that is gone": ({"record": "road='ipex'"}, _OTHER_FIELDS),
+    "a module that is gone": ({"vendor": f"from accel_core import known\n{VENDOR}"}, _LACKS),
+    "a name that is not there yet": ({"vendor": "from accel_core.vendor import Vendor, Later\n"}, _LACKS),
 }
 
 
-@pytest.mark.parametrize("case", OTHER_INTERFACES)
-def test_vendor_of_another_interface_is_named_with_both_sides(machine: Any, case: str) -> None:
-    vendor, written_for = OTHER_INTERFACES[case]
-    machine.install("npu", vendor=vendor.replace("{", "{{").replace("}", "}}"))
+@pytest.mark.parametrize(("package", "written_for"), OTHER_INTERFACES.values(), ids=OTHER_INTERFACES)
+def test_vendor_of_another_interface(machine: Any, package: dict[str, Any], written_for: str) -> None:
+    machine.install("npu", **package)
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
     reason = machine.candidate("npu").reason
     assert "ACC-102" in reason
-    assert f"accel-npu 1.2 {written_for}" in reason
+    assert f"accel-npu 1.2 is written for {written_for}" in reason
     assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
     assert f"has interface {INTERFACE_VERSION}" in reason
-    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu").details
+    asked_for = machine.refused(AcceleratorBroken, DS_ACCELERATOR="npu")
+    assert f"accel-npu 1.2 is written for {written_for}" in asked_for.details
 
 
-def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_interface(machine: Any) -> None:
+def test_faulty_record_is_not_another_interface(machine: Any) -> None:
     machine.install("npu", vendor="import accel_corp\n")
     machine.install("mlu", vendor="int(None)\n")
     machine.select()
@@ -164,22 +142,18 @@ def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_inte
         assert "ACC-101" in machine.candidate(key).reason
 
 
-_EXPORTS = (
-    "from accel_core.vendor import lazy_exports\n__getattr__ = lazy_exports(__name__, {'New': 'part'})\n"
-)
-
-
 @pytest.mark.parametrize("wanted", ["from accel_core.vendor import Later", "import accel_core.later"])
 def test_program_imports_package_for_newer_core(machine: Any, wanted: str) -> None:
-    machine.distribution("accel-newer")
-    machine.module("accel_newer/__init__.py", _EXPORTS)
+    exports = "lazy_exports(__name__, {'New': 'part'})"
+    source = f"from accel_core.vendor import lazy_exports\n__getattr__ = {exports}\n"
+    machine.module("accel_newer/__init__.py", source)
     machine.module("accel_newer/part.py", wanted)
     with pytest.raises(InterfaceMismatch, match=r"(?i)later") as error:
         from accel_newer import New  # noqa: F401
     assert "pip install --upgrade ./packages/accel-core" in whole(error.value).do
 
 
-def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: Any) -> None:
+def test_two_packages_for_one_key(machine: Any) -> None:
     machine.install("npu")
     machine.install("npu", package="other-npu")
     assert machine.select().device_name() == "cpu"
@@ -191,7 +165,7 @@ def test_two_packages_for_one_key_are_both_named_and_neither_is_used(machine: An
     assert "requires torch_npu" in error.message
 
 
-def test_one_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
+def test_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
     module = machine.install("npu")
     point = importlib.metadata.EntryPoint("npu", f"{module}.vendor:VENDOR", "accel.vendors")
     discovery = discover([point, point])
@@ -203,9 +177,7 @@ def test_one_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
 
 
 @pytest.mark.parametrize("devices", [0, 2])
-def test_a_variant_that_fails_gives_way_to_the_next_and_is_reported(
-    machine: Any, caplog: pytest.LogCaptureFixture, devices: int
-) -> None:
+def test_broken_variant_gives_way_to_next(machine: Any, caplog: Any, devices: int) -> None:
     ipex, native = "variant='ipex'", "variant='native'"
     counts = f"return Confirmation({devices}, 'counts {devices}')"
     machine.install("xpu", package="xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
@@ -220,34 +192,18 @@ def test_a_variant_that_fails_gives_way_to_the_next_and_is_reported(
 # -------------------------------------------------------------------------------- hanging, interrupted
 
 
-class _GoOn(logging.Handler):
-    """Lets the hanging runtime go on as soon as the first warning is out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reported = threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.reported.set()
-
-
-def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_waits(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hanging_runtime_is_named(machine: Any, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr("accel_core.selection.candidates.SLOW", 0.05)
-    handler = _GoOn()
-    monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers, handler])  # after caplog's
-    monkeypatch.setattr("builtins.told_while_waiting", handler.reported, raising=False)
-    machine.install("npu", confirm="return Confirmation(int(told_while_waiting.wait(60)), 'at last')")
+    monkeypatch.setattr("builtins.messages", lambda: caplog.messages, raising=False)
+    wait = "[time.sleep(0.02) for _ in range(3000) if not messages()]"
+    machine.install("npu", confirm=f"import time; {wait}; return Confirmation(2, 'at last')")
     assert machine.select().device_name() == "npu"
     (warning,) = caplog.messages
     assert warning.startswith("still waiting for the runtime of npu after 0.05 s")
     assert "ACCEL_SKIP=npu" in warning
 
 
-def test_interrupt_passes_through_says_what_it_interrupted_and_the_next_call_selects_again(
-    machine: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_selection_after_interrupt(machine: Any, caplog: Any) -> None:
     module = machine.install("npu", confirm="raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         machine.select()
@@ -258,59 +214,12 @@ def test_interrupt_passes_through_says_what_it_interrupted_and_the_next_call_sel
     assert machine.select().device_name() == "npu"
 
 
-# ---------------------------------------------------------------------------------- accelerators
-
-_LACKS_METHODS = """
-from accel_core import DeepSpeedAccelerator
-class Fake_Accelerator(DeepSpeedAccelerator):
-    def is_available(self): return True
-"""
-
-
-def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
-    machine.install("npu", accelerator=_LACKS_METHODS)
-    machine.install("mlu")
-    assert machine.select().device_name() == "mlu"
-    reason = machine.candidate("npu").reason
-    assert "methods are missing: " in reason
-    assert {"device_count", "memory_allocated", "create_op_builder"} <= set(reason.replace(",", "").split())
-    assert "is_available" not in reason
-
-
-def test_cpu_that_can_not_be_made_leaves_nothing(machine: Any) -> None:
+def test_cpu_that_cannot_be_constructed(machine: Any) -> None:
     machine.install("npu", confirm="raise OSError('libhccl.so')")
     (machine.path / "fake_accel_cpu" / "accelerator.py").write_text("raise ImportError('libgomp.so.1')")
     error = machine.refused(NoAccelerator)
     assert "libgomp.so.1" in str(error)
     assert "libhccl.so" in str(error)
-
-
-# ------------------------------------------------------------------------- left to DeepSpeed's own backend
-
-
-@pytest.fixture
-def deepspeed(machine: Any, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The machine has a device that no package of ours serves, and a DeepSpeed that has a backend for it."""
-    (machine.path / "torch_supa.py").touch()
-    monkeypatch.setattr("torch.supa", torch.cpu, raising=False)
-    monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: frozenset({"cuda", "supa"}))
-    monkeypatch.setattr(CURRENT.deepspeed, "load", lambda: None)
-    # Where another test has imported DeepSpeed its op tables would be filled from the objects of these tests.
-    monkeypatch.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
-    return monkeypatch
-
-
-def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_its_failure_that_of_who_asks_for_it(
-    machine: Any, deepspeed: pytest.MonkeyPatch
-) -> None:
-    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
-    assert "no such backend: supa" in machine.refused(AcceleratorBroken).details
-    assert "no such backend: supa" in machine.candidate("supa").reason
-    assert "no such backend: supa" in machine.refused(AcceleratorBroken, DS_ACCELERATOR="supa").details
-
-
-def _failing(key: str) -> Any:
-    raise ImportError(f"no such backend: {key}")
 
 
 # --- what a probe sees without imports: versions as versions, the build of torch
@@ -330,23 +239,19 @@ def test_versions_are_compared_as_versions(version: str, specifier: str, inside:
     assert vendor.in_range(version, specifier) is inside
 
 
-BUILD = {"cuda": "12.8", "hip": None}
-
-
-def test_build_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("imported", [False, True])
+def test_build_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: bool) -> None:
+    """It is read from the file of a torch that is not imported."""
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
-    (tmp_path / "torch" / "version.py").write_text("cuda: str | None = '12.8'\nhip = None\n")
+    (tmp_path / "torch/__init__.py").write_text("raise AssertionError('imported')")
+    cuda = "" if imported else "cuda: str | None = '12.8'\nhip = None\n"
+    (tmp_path / "torch/version.py").write_text(cuda)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
-    assert vendor.torch_build("xpu") is None
-
-
-def test_build_of_an_imported_torch_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(**BUILD)))
-    assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
-    assert vendor.torch_build("xpu") is None
+    if imported:
+        version = SimpleNamespace(cuda="12.8", hip=None)
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version))
+    assert [vendor.torch_build(field) for field in ("cuda", "hip", "xpu")] == ["12.8", None, None]
 
 
 # --- a package that cannot be used does not cost the user the device: DeepSpeed's own backend, or an error
@@ -368,12 +273,11 @@ each_package = pytest.mark.parametrize("install", PACKAGES.values(), ids=PACKAGE
 @pytest.fixture
 def davinci(machine: Any) -> None:
     """The device file of an npu."""
-    (machine.path.parent / "root/dev").mkdir()
-    (machine.path.parent / "root/dev/davinci0").touch()
+    machine.file("dev/davinci0")
 
 
 @pytest.fixture
-def own(machine: Any, davinci: None, monkeypatch: pytest.MonkeyPatch) -> object:
+def own(machine: Any, davinci: None, monkeypatch: Any) -> object:
     """DeepSpeed's own accelerator for npu, with the runtime that it needs."""
     own = object()
     (machine.path / "torch_npu.py").touch()
@@ -381,6 +285,7 @@ def own(machine: Any, davinci: None, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: frozenset({"npu", "cuda", "cpu"}))
     monkeypatch.setattr(CURRENT.deepspeed, "load", lambda: None)
     monkeypatch.setattr(CURRENT.deepspeed, "accelerator", {"npu": own}.__getitem__)
+    # Where another test has imported DeepSpeed its op tables would be filled from the objects of these tests.
     monkeypatch.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
     return own
 
@@ -390,15 +295,13 @@ def _counting(devices: int) -> dict[str, Any]:
 
 
 @each_package
-@pytest.mark.parametrize("asked", [None, "npu"])
-def test_deepspeeds_own_backend_takes_the_place_with_one_warning(
-    machine: Any, own: object, monkeypatch: Any, caplog: Any, install: Any, asked: str | None
+@pytest.mark.parametrize("asked", [{}, {"DS_ACCELERATOR": "npu"}], ids=str)
+def test_deepspeeds_backend_replaces_unusable_package(
+    machine: Any, own: object, caplog: Any, install: Any, asked: dict[str, str]
 ) -> None:
     install(machine)
     machine.install("mlu")  # of lower priority
-    if asked:
-        monkeypatch.setenv("DS_ACCELERATOR", asked)
-    assert machine.select() is own
+    assert machine.select(**asked) is own
     assert machine.candidate("npu (deepspeed)").state is State.DEFERRED
     (warning,) = caplog.messages
     assert warning.startswith("npu is left to DeepSpeed's own backend, because accel-npu")
@@ -406,14 +309,24 @@ def test_deepspeeds_own_backend_takes_the_place_with_one_warning(
     assert "pip " in warning
 
 
-def test_devices_that_the_runtime_counts_are_not_lost_without_a_device_file(machine: Any) -> None:
+def test_failing_backend_of_deepspeed(machine: Any, own: object, monkeypatch: Any) -> None:
+    def fail(key: str) -> Any:
+        raise ImportError(f"no such backend: {key}")
+
+    monkeypatch.setattr(CURRENT.deepspeed, "accelerator", fail)
+    for variables in ({}, {"DS_ACCELERATOR": "npu"}):
+        assert "no such backend: npu" in machine.refused(AcceleratorBroken, **variables).details
+        assert "no such backend: npu" in machine.candidate("npu").reason
+
+
+def test_counted_device_without_device_file_is_kept(machine: Any) -> None:
     machine.install("npu", init="raise OSError('no licence')")
     assert "no licence" in machine.refused(AcceleratorBroken).details
     assert machine.candidate("npu").hardware is True
 
 
 @each_package
-def test_without_a_backend_that_works_it_is_an_error(machine: Any, davinci: None, install: Any) -> None:
+def test_device_without_usable_backend_is_an_error(machine: Any, davinci: None, install: Any) -> None:
     install(machine)
     error = machine.refused(AcceleratorBroken)
     assert error.message == "npu cannot be used, and the device is in this machine"
@@ -423,40 +336,38 @@ def test_without_a_backend_that_works_it_is_an_error(machine: Any, davinci: None
     assert "ACCEL_SKIP=npu" in error.do
 
 
-def test_the_device_that_only_the_probe_of_an_unusable_record_knows_is_kept(machine: Any) -> None:
+def test_probe_of_unusable_record_finds_device(machine: Any) -> None:
     machine.install("toy", priority=5, interface=7, evidence=DEVICE)
     assert machine.refused(AcceleratorBroken).message.startswith("toy cannot be used")
 
 
 @pytest.mark.parametrize("answer", ["raise SystemExit(3)", "return None", "return Evidence(True, 'yes', '')"])
-def test_a_probe_of_another_interface_may_answer_anything(machine: Any, answer: str) -> None:
+def test_invalid_evidence_of_unusable_record(machine: Any, answer: str) -> None:
     machine.install("toy", priority=5, interface=7, evidence=answer)
     assert machine.select().device_name() == "cpu"
 
 
-def test_a_device_that_another_runtime_blocks_is_not_exchanged_for_the_cpu(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocked_device_is_an_error(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.install("npu", evidence=DEVICE, record="privateuse1='npu'")
     monkeypatch.setattr("accel_core.selection.current.privateuse1_holder", lambda: "stale")
     assert "ACCEL_SKIP=stale" in machine.refused(AcceleratorBroken).details
 
 
-def test_devices_that_the_user_has_hidden_are_not_lost(machine: Any, own: object, monkeypatch: Any) -> None:
+def test_hidden_devices_are_not_lost(machine: Any, own: object, monkeypatch: Any) -> None:
     PACKAGES["another interface"](machine)
     monkeypatch.setattr("torch.npu", type("npu", (), _counting(0)))
     assert machine.select().device_name() == "cpu"
     assert machine.candidate("npu (deepspeed)").state is State.ABSENT
 
 
-def test_a_package_that_works_is_chosen_before_deepspeeds_backend(machine: Any, own: object) -> None:
+def test_working_package_precedes_deepspeeds_backend(machine: Any, own: object) -> None:
     machine.install("npu")
     machine.install("npu", package="old-npu", vendor="raise OSError('libfoo.so')")
     assert machine.select().device_name() == "npu"
     assert "npu (deepspeed)" not in {candidate.label for candidate in machine.candidates()}
 
 
-def test_a_package_whose_variants_cannot_be_imported_is_known_by_its_key(machine: Any, own: object) -> None:
+def test_unimportable_variant_has_its_priority(machine: Any, own: object) -> None:
     machine.install("xpu", vendor="raise OSError('libsycl.so')")
     machine.distribution(
         "accel-xpu", entry_points={"accel.vendors": {"xpu.ipex": "fake_accel_xpu.vendor:IPEX"}}
@@ -465,13 +376,12 @@ def test_a_package_whose_variants_cannot_be_imported_is_known_by_its_key(machine
     assert machine.candidate("xpu (ipex)").priority == 900
 
 
-def test_a_render_node_of_another_maker_is_no_device(machine: Any) -> None:
-    root = machine.path.parent / "root"
-    for file, text in {"dev/dri/renderD128": "", "sys/class/drm/renderD128/device/vendor": "0x10de"}.items():
-        (root / file).parent.mkdir(parents=True)
-        (root / file).write_text(text)
+def test_render_node_of_another_vendor_is_ignored(machine: Any) -> None:
+    pci_vendor = "sys/class/drm/renderD128/device/vendor"
+    machine.file("dev/dri/renderD128")
+    machine.file(pci_vendor, "0x10de")
     machine.install("xpu", vendor="raise OSError('libsycl.so')")
     assert machine.select().device_name() == "cpu"
-    (root / "sys/class/drm/renderD128/device/vendor").write_text("0x8086")
+    machine.file(pci_vendor, "0x8086")
     machine.forget()
     assert machine.refused(AcceleratorBroken).message.startswith("xpu cannot be used")

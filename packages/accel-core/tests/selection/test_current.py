@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,16 +22,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from .conftest import nothing_changed, whole
 
 
-class _Almost:
-    """Has some of the methods and derives from nothing."""
-
-    def is_available(self) -> bool:
-        return True
-
-
-def test_what_is_set_wins_over_detection_and_environment(
-    machine: Any, accelerator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_set_accelerator_precedes_environment(machine: Any, accelerator: Any, monkeypatch: Any) -> None:
     machine.install("npu", confirm="raise KeyboardInterrupt('nobody asked for npu')")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     accel_core.set_accelerator(accelerator)
@@ -38,16 +30,18 @@ def test_what_is_set_wins_over_detection_and_environment(
     assert accel_core.explain().how == "set by the program"
 
 
-@pytest.mark.parametrize("given", ["cpu", 0, object(), _Almost()], ids=["str", "int", "object", "almost"])
+#: Has one of the methods and derives from nothing.
+_ALMOST = SimpleNamespace(is_available=lambda: True)
+
+
+@pytest.mark.parametrize("given", ["cpu", 0, object(), _ALMOST], ids=["str", "int", "object", "almost"])
 @pytest.mark.parametrize("caught", [AssertionError, TypeError, NotAnAccelerator])
-def test_setting_anything_else_is_refused_and_the_former_choice_stays(
-    machine: Any, given: Any, caught: type[Exception]
-) -> None:
+def test_setting_another_object_changes_nothing(machine: Any, given: Any, caught: type[Exception]) -> None:
     former = machine.select()
     with nothing_changed(), pytest.raises(caught) as error:
         accel_core.set_accelerator(given)
     refused = whole(error.value)
-    missing = len(DeepSpeedAccelerator.__abstractmethods__) - isinstance(given, _Almost)
+    missing = len(DeepSpeedAccelerator.__abstractmethods__) - (given is _ALMOST)
     assert f"is not an accelerator: it lacks {missing} methods (" in refused.message
     assert "available_memory" in refused.message
     assert refused.do.startswith("pass an instance of a vendor package's class, such as `from ")
@@ -59,9 +53,7 @@ def test_setting_anything_else_is_refused_and_the_former_choice_stays(
 # ------------------------------------------------------------------------------------------------- using
 
 
-def test_an_accelerator_that_a_listener_refuses_is_not_left_half_set(
-    machine: Any, accelerator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listener_that_raises_changes_nothing(machine: Any, accelerator: Any, monkeypatch: Any) -> None:
     reported: list[Any] = []
 
     def refuse(new: Any) -> None:
@@ -89,7 +81,7 @@ def test_using_restores_after_an_exception(machine: Any, accelerator: Any) -> No
     assert machine.select() is former
 
 
-def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerator: Any) -> None:
+def test_using_before_any_choice(machine: Any, accelerator: Any) -> None:
     with accel_core.using(accelerator):
         assert machine.select() is accelerator
     assert CURRENT.state() == (None, None)
@@ -98,22 +90,16 @@ def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerato
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [
-        (object(), "object"),
-        ("tpu", "found 'tpu'"),
-        ("npu", "npu"),
-        ("", "found ''"),
-        (None, "found ''"),
-    ],
+    [(object(), "object"), ("tpu", "found 'tpu'"), ("npu", "npu"), ("", "found ''"), (None, "found ''")],
 )
-def test_using_what_is_no_accelerator_changes_nothing(machine: Any, given: Any, says: str) -> None:
+def test_using_another_object_changes_nothing(machine: Any, given: Any, says: str) -> None:
     former = machine.select()
     with pytest.raises(NotAnAccelerator, match=says), accel_core.using(given):
         pass
     assert machine.select() is former
 
 
-def test_using_a_key_uses_an_accelerator_of_that_vendor(machine: Any, monkeypatch: Any) -> None:
+def test_using_a_key(machine: Any, monkeypatch: Any) -> None:
     machine.install("npu")
     former = machine.select()
     assert former.device_name() == "npu"
@@ -127,14 +113,17 @@ def test_using_a_key_uses_an_accelerator_of_that_vendor(machine: Any, monkeypatc
 # ----------------------------------------------------------------------------------------------- threads
 
 
-def test_sixteen_threads_at_once_get_one_object_that_is_made_once(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def made(machine: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One item for each accelerator that a constructor with `made.append(1)` has made."""
     made: list[int] = []
     monkeypatch.setattr("builtins.made", made, raising=False)
-    machine.install(
-        "npu", confirm="import time; time.sleep(0.05); return Confirmation(2, '2')", init="made.append(1)"
-    )
+    return made
+
+
+def test_sixteen_threads_get_one_object(machine: Any, made: list[int]) -> None:
+    slow = "import time; time.sleep(0.05); return Confirmation(2, '2')"
+    machine.install("npu", confirm=slow, init="made.append(1)")
     start = threading.Barrier(16)
 
     def select(_: int) -> Any:
@@ -149,22 +138,16 @@ def test_sixteen_threads_at_once_get_one_object_that_is_made_once(
 
 
 @pytest.mark.timeout(120)
-def test_thread_that_selects_and_thread_that_imports_deepspeed_do_not_wait_for_each_other(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
+def test_selection_while_another_thread_imports_deepspeed(
+    machine: Any, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     importing, selecting = threading.Event(), threading.Event()
-    made: list[int] = []
-    for name, value in {"importing": importing, "selecting": selecting, "made": made}.items():
+    for name, value in {"importing": importing, "selecting": selecting}.items():
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
-    (machine.path / "like_deepspeed.py").write_text(
-        "import accel_core; importing.set(); selecting.wait(60); accel_core.get_accelerator()"
-    )
-    machine.install(
-        "npu",
-        record="imports_deepspeed=True",
-        confirm="selecting.set(); return Confirmation(2, 'counts 2')",
-        init="made.append(1)",
-    )
+    imports = "import accel_core; importing.set(); selecting.wait(60); accel_core.get_accelerator()"
+    machine.module("like_deepspeed.py", imports)
+    counts = "selecting.set(); return Confirmation(2, 'counts 2')"
+    machine.install("npu", record="imports_deepspeed=True", confirm=counts, init="made.append(1)")
     monkeypatch.setattr(CURRENT.deepspeed, "load", lambda: importlib.import_module("like_deepspeed"))
     with ThreadPoolExecutor(1) as other:
         imported = other.submit(importlib.import_module, "like_deepspeed")
@@ -178,20 +161,19 @@ def test_thread_that_selects_and_thread_that_imports_deepspeed_do_not_wait_for_e
 # --- a failed selection stays failed: the same error at every call, never a silent CPU
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, AccelError)]
-_ONCE = "import builtins; builtins.asked.append(1); raise OSError('libhccl.so')"
 
 
 @pytest.fixture
 def asked(machine: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One item for each time the runtime of the npu, which fails, was asked."""
-    times: list[int] = []
-    monkeypatch.setattr("builtins.asked", times, raising=False)
-    machine.install("npu", confirm=_ONCE)
+    asked: list[int] = []
+    monkeypatch.setattr("builtins.asked", asked, raising=False)
+    machine.install("npu", confirm="asked.append(1); raise OSError('libhccl.so')")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    return times
+    return asked
 
 
-def test_every_call_raises_the_same_error_with_a_traceback_of_its_own(machine: Any, asked: list[int]) -> None:
+def test_every_call_raises_the_same_error(machine: Any, asked: list[int]) -> None:
     first = machine.refused(AcceleratorBroken)
     depth = len(traceback.extract_tb(first.__traceback__))
     for _ in range(3):
@@ -209,7 +191,7 @@ def test_clearing_the_choice_selects_again(machine: Any, asked: list[int], monke
     assert asked == [1, 1]
 
 
-def test_explaining_a_failure_gives_its_text_and_findings(machine: Any, asked: list[int]) -> None:
+def test_failed_selection_is_explained(machine: Any, asked: list[int]) -> None:
     explanation = accel_core.explain()
     assert explanation.chosen == ""
     assert explanation.error == str(explanation)
@@ -219,7 +201,7 @@ def test_explaining_a_failure_gives_its_text_and_findings(machine: Any, asked: l
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_has_a_code_of_its_own_and_survives_a_pickle(kind: type[AccelError]) -> None:
+def test_error_has_code_and_can_be_pickled(kind: type[AccelError]) -> None:
     error = kind("it failed", do="repair it", details="this\nand that")
     assert str(whole(error)) == f"it failed; repair it [{kind.code}]\n  this\n  and that"
     assert kind.__doc__
