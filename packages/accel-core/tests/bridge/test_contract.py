@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed DeepSpeed: its interface, what its source uses of an accelerator, and releases that nobody tried."""
 
-import ast
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ except NotImplementedError as error:
 """
 
 
-def test_no_module_of_deepspeed_has_a_builder_past_the_table(toy: Any) -> None:
+def test_every_bound_builder_is_forwarding(toy: Any) -> None:
     found, error = toy.run(_PAST_THE_TABLE).report
     assert "deepspeed.compile.util:DeepCompileBuilder" in found
     assert all(found.values()), found
@@ -82,7 +81,7 @@ def _patched(folder: Path, version: str, interface: str = "", backends: str = ""
     return folder
 
 
-def test_a_newer_release_with_new_concrete_methods_works_with_one_warning(toy: Any, tmp_path: Path) -> None:
+def test_newer_concrete_method_is_inherited(toy: Any, tmp_path: Path) -> None:
     said = toy.on(_patched(tmp_path, "0.20.0", _CONCRETE)).run(
         """
         import agreement, deepspeed
@@ -95,13 +94,11 @@ def test_a_newer_release_with_new_concrete_methods_works_with_one_warning(toy: A
     assert ">=0.18" in said.err
 
 
-def test_an_older_release_works_with_the_same_warning(toy: Any, tmp_path: Path) -> None:
-    said = toy.on(_patched(tmp_path, "0.17.3")).run("import agreement; agreement.hold('accel_toy')")
-    assert said.err.count("deepspeed 0.17.3 is outside") == 1
-
-
-def test_a_supported_release_is_met_without_a_word(toy: Any) -> None:
-    assert toy.run("import agreement; agreement.hold('accel_toy')").err == ""
+@pytest.mark.parametrize("version", ["0.17.3", ""])
+def test_older_release_is_one_warning(toy: Any, tmp_path: Path, version: str) -> None:
+    folders = [_patched(tmp_path, version)] if version else []
+    said = toy.on(*folders).run("import agreement; agreement.hold('accel_toy')").err
+    assert said.count(f"deepspeed {version} is outside") == 1 if version else not said
 
 
 @pytest.fixture
@@ -110,7 +107,7 @@ def newer(toy: Any, tmp_path: Path) -> Any:
     return toy.on(_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE))
 
 
-def test_the_bridge_stands_aside_when_a_method_is_missing(newer: Any) -> None:
+def test_missing_method_leaves_deepspeed_untouched(newer: Any) -> None:
     said = newer.run(
         """
         import deepspeed, agreement
@@ -129,7 +126,7 @@ def test_the_bridge_stands_aside_when_a_method_is_missing(newer: Any) -> None:
     assert "pip install --upgrade ./packages/accel-core" in said.err
 
 
-def test_standing_aside_is_an_error_under_strict_every_time(newer: Any) -> None:
+def test_missing_method_under_strict(newer: Any) -> None:
     raised = newer.run(
         """
         import json
@@ -154,48 +151,11 @@ def test_standing_aside_is_an_error_under_strict_every_time(newer: Any) -> None:
     assert "quantum_entangle" in raised[0]
 
 
-#: Names under which DeepSpeed's modules keep an accelerator, beside what they assign from get_accelerator().
-_HOLDERS = {"accelerator", "_accelerator", "accel", "ds_accelerator"}
-#: What these names also mean there: a submodule of DeepSpeed, an inference workspace.
-_NOT_OURS = {"get_accelerator", "_initialized"}
-#: Which the constructor sets.
-_INSTANCE_ATTRIBUTES = {"_name", "_communication_backend_name", "_compile_backend"}
-
-
-def _is_get_accelerator(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name == "get_accelerator"
-
-
-def _used_in(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield each member and its place."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    assigned = {
-        ast.unparse(target)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and _is_get_accelerator(node.value)
-        for target in node.targets
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr not in _NOT_OURS:
-            owner = ast.unparse(node.value)
-            held = owner in assigned or owner.rpartition(".")[2] in _HOLDERS
-            if held or _is_get_accelerator(node.value):
-                yield node.attr, f"{file}:{node.lineno}"
-
-
-def test_every_member_that_deepspeed_uses_exists() -> None:
-    """How the interface's methods can be called is in the conformance suite (test_identity)."""
-    root = deepspeed_folder()
-    assert root is not None
-    # The vendors' own classes call themselves, not the interface.
-    files = [file for file in sorted(root.rglob("*.py")) if file.parent != root / "accelerator"]
-    used = [use for file in files for use in _used_in(file)]
-    members = {member for member, _ in used}
-    assert {"current_device_name", "create_op_builder", "pin_memory", "Event", "range_push"} <= members
-    assert len(used) > 250
-    wanted = members - _INSTANCE_ATTRIBUTES
-    missing = {member for member in wanted if not hasattr(DeepSpeedAccelerator, member)}
-    assert [use for use in used if use[0] in missing] == []
+def test_members_that_deepspeed_uses_exist() -> None:
+    """Calls of accelerators, but for those in the vendors' own classes."""
+    root = deepspeed_folder() or Path()
+    files = [file for file in root.rglob("*.py") if file.parent != root / "accelerator"]
+    calls = re.compile(r"\bget_accelerator\(\)\.(\w+)\(")
+    used = {name for file in files for name in calls.findall(file.read_text(encoding="utf-8"))}
+    assert {"current_device_name", "create_op_builder", "pin_memory", "Event"} <= used
+    assert [name for name in used if not hasattr(DeepSpeedAccelerator, name)] == []

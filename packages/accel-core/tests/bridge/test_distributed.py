@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job: its ranks with a launcher and without, its store, the devices of a mask, its end, what is said of faults."""
 
-import shutil
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +20,8 @@ from accel_core.errors import NoBackendForCollectives
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import distributed
 from accel_core.vendor import torch_threads
+
+from ..site_packages import SitePackages
 
 
 class Accelerator:
@@ -45,7 +45,7 @@ def _raising(*_: Any, **__: Any) -> None:
     raise ValueError("ToyCCL is only supported with toys")
 
 
-def test_a_failure_without_a_device_names_the_accelerator_and_keeps_the_cause() -> None:
+def test_failure_without_device_is_explained() -> None:
     with pytest.raises(NoBackendForCollectives, match="'toy'") as raised:
         distributed.explained(_raising, lambda: Accelerator(0))()
     assert "ToyCCL is only supported with toys" in str(raised.value)
@@ -55,7 +55,7 @@ def test_a_failure_without_a_device_names_the_accelerator_and_keeps_the_cause() 
 
 
 @pytest.mark.parametrize("devices", [1, -1], ids=["a device", "a count that fails"])
-def test_any_other_failure_stays_as_it_is(devices: int) -> None:
+def test_other_failure_is_unchanged(devices: int) -> None:
     with pytest.raises(ValueError, match=r"^ToyCCL is only supported with toys$"):
         distributed.explained(_raising, lambda: Accelerator(devices))()
 
@@ -73,7 +73,7 @@ class Host(Accelerator):
 @pytest.mark.parametrize(
     ("asked", "says"), [("ccl", "no oneCCL: pip install it"), ("nccl", "no such backend for cpu")]
 )
-def test_a_backend_that_is_not_there_says_what_to_install_or_to_write(asked: str, says: str) -> None:
+def test_missing_backend_names_remedy(asked: str, says: str) -> None:
     def stock(dist_backend: str | None = None) -> None:
         dist.init_process_group(dist_backend, store=FakeStore(), rank=0, world_size=1)
 
@@ -93,12 +93,12 @@ def two_ranks() -> Iterator[None]:
 
 @pytest.mark.parametrize(("counted", "warned"), [(1, True), (2, False), (None, False)])
 @pytest.mark.usefixtures("two_ranks")
-def test_ranks_that_accelerate_does_not_count_are_a_warning(
-    counted: int | None, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_warning_if_accelerate_counts_fewer_ranks(
+    counted: int | None, warned: bool, monkeypatch: Any, caplog: Any
 ) -> None:
     shared = {} if counted is None else {"num_processes": counted}
     state = SimpleNamespace(PartialState=SimpleNamespace(_shared_state=shared))
-    monkeypatch.setitem(sys.modules, "accelerate.state", state)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)
     distributed.explained(lambda: None, lambda: Accelerator(1))()
     assert bool(caplog.records) == warned
     assert not warned or "PartialState(backend='fake')" in caplog.text
@@ -107,7 +107,7 @@ def test_ranks_that_accelerate_does_not_count_are_a_warning(
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", ["accel_core", "deepspeed"])
-def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(toy: Any, first: str) -> None:
+def test_init_distributed_is_wrapped_everywhere(toy: Any, first: str) -> None:
     snippet = f"""
         import {first}
         import accel_core, deepspeed, json
@@ -116,21 +116,23 @@ def test_deepspeeds_own_function_is_wrapped_wherever_it_is_bound(toy: Any, first
         functions = [deepspeed.init_distributed, dist.init_distributed, comm.init_distributed]
         print(json.dumps([f.__wrapped__.__module__ for f in functions]))
     """
-    late = first == "deepspeed"  # torch's autoload would import accel_core first
-    autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if late else {}
-    ended = toy.run(snippet, DS_ACCELERATOR="cpu" if late else "toy", **autoload)
-    assert ended.report == ["deepspeed.comm.comm"] * 3
+    variables = {"DS_ACCELERATOR": "toy"}
+    if first == "deepspeed":  # torch's autoload would import accel_core first
+        variables = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert toy.run(snippet, **variables).report == ["deepspeed.comm.comm"] * 3
 
 
-def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp_path: Path) -> None:
-    record = tmp_path / "toyccl-1.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: toyccl\nVersion: 1\n")
-    (record / "entry_points.txt").write_text("[torch.distributed.backends]\ntoyccl = toyccl:register\n")
-    (tmp_path / "toyccl.py").write_text(
-        "import torch.distributed as dist\n"
-        "def register():\n"
-        "    dist.Backend.register_backend('toyccl', dist.ProcessGroupGloo, devices=['cpu'])\n"
+def test_backend_is_registered_at_first_use(children: Any, tmp_path: Path) -> None:
+    points = {"torch.distributed.backends": {"toyccl": "toyccl:register"}}
+    site = SitePackages(tmp_path)
+    site.distribution("toyccl", entry_points=points)
+    site.module(
+        "toyccl.py",
+        """
+        import torch.distributed as dist
+        def register():
+            dist.Backend.register_backend('toyccl', dist.ProcessGroupGloo, devices=['cpu'])
+        """,
     )
     ended = children.run(
         """
@@ -142,25 +144,41 @@ def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp
         print("ok", [dist.get_backend(group) for group in groups])
         """,
         [tmp_path],
-    ).expect_success()
+    )
     assert ended.out == "ok ['toyccl', 'cpu:toyccl']\n"
 
 
 # --- where the store of rank 0 listens
 
-#: Prints whether other addresses of this host than the plan's reach the store; uses it, also a second time.
-_RANK = """
-import os, socket
+
+@pytest.fixture
+def port() -> Iterator[str]:
+    """A port that no other program gets. torch can bind it, as nobody listens."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        yield str(held.getsockname()[1])
+
+
+#: Prints if another address of this host than the plan's reaches the store.
+_CONNECT = """
+import os, socket, sys
 import torch.distributed as dist
+
+def connect(store):
+    other = socket.socket()
+    other.settimeout(60)
+    print(other.connect_ex(("127.0.0.2", store.port)) == 0)
+    other.close()
+"""
+#: Uses the store, also a second time.
+_RANK = """
 for _ in range(2):
     dist.init_process_group("gloo")
     store = dist.distributed_c10d._get_default_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    other = socket.socket()
-    other.settimeout(60)
-    print(other.connect_ex(("127.0.0.2", store.port)) == 0)
-    other.close()
+    connect(store)
     dist.barrier()
     dist.destroy_process_group()
     del store
@@ -173,89 +191,38 @@ for _ in range(2):
     [("127.0.0.1", "127.0.0.1", "False"), ("localhost", "localhost", "False"), ("127.0.0.1", "", "True")],
 )
 def test_rank_0s_store_listens_where_the_plan_says(
-    children: Any, address: str, listens: str, reached: str
+    children: Any, port: str, address: str, listens: str, reached: str
 ) -> None:
-    variables = {"MASTER_ADDR": address, env.STORE_ADDRESS.name: listens, "RANK": "0", "WORLD_SIZE": "1"}
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("", 0))  # nobody else gets the port; torch binds it, as nobody listens
-        variables["MASTER_PORT"] = str(held.getsockname()[1])
-        assert children.run(_RANK, **variables).out.split() == [reached] * 2
+    rank = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "1"}
+    ended = children.run(_CONNECT + _RANK, **{env.STORE_ADDRESS.name: listens}, **rank)
+    assert ended.out.split() == [reached] * 2
 
 
-def test_an_address_that_is_not_of_this_host_is_left_to_torch() -> None:
-    assert (
-        activate._listening_socket("192.0.2.1", 0) is None
-    )  # an address for documentation, which nobody has
+def test_address_of_another_host_is_left_to_torch() -> None:
+    # An address for documentation, which nobody has.
+    assert activate._listening_socket("192.0.2.1", 0) is None
     with socket.create_server(("127.0.0.1", 0)) as used:
         assert activate._listening_socket("127.0.0.1", used.getsockname()[1]) is None
 
 
 #: Starts a second store at another port than the one of torchrun's agent.
 _SECOND_STORE = """
-import datetime, os, socket, sys
-import torch.distributed
+import datetime
 rendezvous = sys.modules["torch.distributed.rendezvous"]  # the attribute is a function
 if not hasattr(rendezvous, "_agent_store_serves"):  # torch 2.15
     rendezvous._agent_store_serves = lambda host, port: False
 port, limit = int(os.environ["PORT"]), datetime.timedelta(seconds=20)
-store = rendezvous._create_c10d_store("127.0.0.1", port, 0, 1, limit)
-other = socket.socket()
-other.settimeout(60)
-print(other.connect_ex(("127.0.0.2", store.port)) == 0)
+connect(rendezvous._create_c10d_store("127.0.0.1", port, 0, 1, limit))
 """
 
 
-def test_second_store_under_torchrun(children: Any) -> None:
+def test_second_store_under_torchrun(children: Any, port: str) -> None:
     variables = {"TORCHELASTIC_USE_AGENT_STORE": "True", env.STORE_ADDRESS.name: "127.0.0.1"}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("", 0))
-        variables["PORT"] = str(held.getsockname()[1])
-        assert children.run(_SECOND_STORE, **variables).out.split() == ["False"]
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "PORT": port}
+    assert children.run(_CONNECT + _SECOND_STORE, **variables).out.split() == ["False"]
 
 
 # --- a process whose ranks have talked through gloo ends without an abort
-
-
-#: Interposed: gloo's thread, after it has said that a task is done, computes for half a second.
-LATE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <time.h>
-#include <unistd.h>
-
-int pthread_cond_broadcast(pthread_cond_t *condition) {
-  static int (*real)(pthread_cond_t *);
-  if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_broadcast", "GLIBC_2.3.2");
-  int result = real(condition);
-  char name[17] = {0};
-  prctl(PR_GET_NAME, name);
-  if (strcmp(name, "pt_gloo_runloop") == 0) {
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    do clock_gettime(CLOCK_MONOTONIC, &now);
-    while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < 500);
-    write(2, "late\n", 5);
-  }
-  return result;
-}
-"""
-
-#: The tensor is a temporary: gloo's task has its last reference. What ends the program last keeps the interpreter
-#: for a second (PyDLL), so that gloo's thread waits for it when it ends.
-ONE_RANK = """
-import atexit, ctypes
-atexit.register(ctypes.PyDLL(None).usleep, 1_000_000)
-{first}
-import torch.distributed as dist
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-dist.all_reduce(torch.ones(3))
-"""
 
 FIRST = {
     "deepspeed": "import torch, deepspeed",
@@ -263,28 +230,22 @@ FIRST = {
 }
 
 
-@pytest.fixture(scope="module")
-def late(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A library for LD_PRELOAD."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if sys.platform != "linux" or compiler is None:
-        pytest.skip("not run: needs Linux and a C compiler")
-    folder = tmp_path_factory.mktemp("late")
-    (folder / "late.c").write_text(LATE)
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "late.so", "late.c", "-ldl"]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
-    return str(folder / "late.so")
-
-
-@pytest.mark.sample("deepspeed")
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
-def test_a_late_thread_of_gloo_does_not_abort_the_end(children: Any, first: str, late: str) -> None:
-    for package in ("accel_cpu", "accel_ops"):
-        if package in first:
-            pytest.importorskip(package, reason=f"not run: package {package.replace('_', '-')}")
-    done = children.run(ONE_RANK.format(first=first), LD_PRELOAD=late, DS_ACCELERATOR="cpu")
-    assert "late\n" in done.err, "the fault was not planted"
+def test_threads_of_torch_end_last(children: Any, first: str) -> None:
+    if "accel_cpu" in first:
+        pytest.importorskip("accel_cpu", reason="not run: package accel-cpu")
+    ended = children.run(
+        f"""
+        import atexit
+        from accel_core.vendor import torch_threads
+        torch_threads.wait_until_idle = lambda: print("threads of torch")
+        {first}
+        atexit.register(print, "program")
+        """,
+        DS_ACCELERATOR="cpu",
+    )
+    assert ended.out == "program\nthreads of torch\n"
 
 
 @contextmanager
@@ -309,16 +270,17 @@ def running(name: str, work: Callable[[threading.Event], object]) -> Iterator[No
         thread.join()
 
 
-def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
+@pytest.mark.parametrize("name", ["pt_autograd_0", "pt_gloo_runloop"])
+def test_busy_thread_is_waited_for(name: str) -> None:
     def compute(ends: threading.Event) -> None:
         while not ends.is_set():
             sum(range(1000))
 
-    with running("pt_autograd_0", compute):
+    with running(name, compute):
         assert not torch_threads.wait_until_idle(limit=0.1)
     assert torch_threads.wait_until_idle()
 
 
-def test_a_thread_that_waits_for_another_rank_is_not_waited_for() -> None:
+def test_sleeping_thread_is_not_waited_for() -> None:
     with running("pt_gloo_runloop", threading.Event.wait):
         assert torch_threads.wait_until_idle(limit=60)
