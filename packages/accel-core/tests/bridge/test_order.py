@@ -11,52 +11,40 @@ pytestmark = pytest.mark.upstream
 
 _HOLD = "import agreement; agreement.hold('accel_toy')"
 
-_ORDERS = {
-    "vendor first": "import accel_toy.accelerator",
-    "core first": "import accel_core",
-    "core's selection first": "import accel_core; accel_core.get_accelerator()",
-    "torch first": "import torch",
-    "deepspeed first": "import deepspeed",
-    "deepspeed's builders first": "from deepspeed.ops.op_builder import CPUAdamBuilder",
-    "launcher's import first": "import deepspeed.launcher.launch",
-}
-
-
-@pytest.mark.sample("torch first", "deepspeed's builders first")
-@pytest.mark.parametrize("first", _ORDERS.values(), ids=_ORDERS)
-def test_accelerator_and_builders_agree_whoever_is_imported_first(toy: Any, first: str) -> None:
-    toy.run(f"{first}\n{_HOLD}")
-
-
-_WITHOUT_AUTOLOAD = {
-    "core first": "import accel_core",
-    "vendor first": "import accel_toy.accelerator",
-    "vendor's package first": "import accel_toy",
-    "torch, then core": "import torch, accel_core",
-    "deepspeed, then core": "import deepspeed; import accel_core",
-    "deepspeed's whole ops, then core": "import deepspeed.ops.op_builder.all_ops; import accel_core",
-    "deepspeed's compatible ops, then core": "import deepspeed; deepspeed.ops.__compatible_ops__; import accel_core",
-}
-
-
-@pytest.mark.sample("torch, then core")
-@pytest.mark.parametrize("first", _WITHOUT_AUTOLOAD.values(), ids=_WITHOUT_AUTOLOAD)
-def test_they_agree_with_torch_autoload_switched_off(toy: Any, first: str) -> None:
-    toy.run(f"{first}\n{_HOLD}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-
-
-def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(toy: Any) -> None:
+_OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+_ORDERS: dict[str, tuple[str, dict[str, str]]] = {
+    "vendor first": ("import accel_toy.accelerator", {}),
+    "core first": ("import accel_core", {}),
+    "core's selection first": ("import accel_core; accel_core.get_accelerator()", {}),
+    "torch first": ("import torch", {}),
+    "deepspeed first": ("import deepspeed", {}),
+    "deepspeed's builders first": ("from deepspeed.ops.op_builder import CPUAdamBuilder", {}),
+    "launcher's import first": ("import deepspeed.launcher.launch", {}),
+    "off, core first": ("import accel_core", _OFF),
+    "off, vendor first": ("import accel_toy.accelerator", _OFF),
+    "off, vendor's package first": ("import accel_toy", _OFF),
+    "off, torch, then core": ("import torch, accel_core", _OFF),
+    "off, deepspeed, then core": ("import deepspeed; import accel_core", _OFF),
+    "off, deepspeed's whole ops, then core": (
+        "import deepspeed.ops.op_builder.all_ops; import accel_core",
+        _OFF,
+    ),
+    "off, deepspeed's compatible ops, then core": (
+        "import deepspeed; deepspeed.ops.__compatible_ops__; import accel_core",
+        _OFF,
+    ),
     # As torch_npu does when a script imports it first; the variable is restored, for child processes.
-    toy.run(
-        f"""
-        import os
-        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        import torch
-        del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
-        import accel_toy
-        {_HOLD}
-        """
-    )
+    "off while a runtime imports torch": (
+        "import os, torch; del os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD']; import accel_toy",
+        _OFF,
+    ),
+}
+
+
+@pytest.mark.sample("torch first", "deepspeed's builders first", "off, torch, then core", "off while*")
+@pytest.mark.parametrize(("first", "variables"), _ORDERS.values(), ids=_ORDERS)
+def test_any_import_order(toy: Any, first: str, variables: dict[str, str]) -> None:
+    toy.run(f"{first}\n{_HOLD}", **variables)
 
 
 _LATE = {
@@ -68,7 +56,7 @@ _LATE = {
 
 @pytest.mark.sample("deepspeed's door, taken before")
 @pytest.mark.parametrize("door", _LATE.values(), ids=_LATE)
-def test_they_agree_after_a_late_set_accelerator(both: Any, door: str) -> None:
+def test_late_set_accelerator(both: Any, door: str) -> None:
     both.run(
         f"""
         import deepspeed
@@ -83,11 +71,11 @@ def test_they_agree_after_a_late_set_accelerator(both: Any, door: str) -> None:
         assert set(ALL_OPS) == {{"fused_adam", "deepspeed_not_implemented"}}
         assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.ops.fused_adam"
         """,
-        DS_ACCELERATOR="classic",
+        **_CLASSIC,
     )
 
 
-def test_a_spawned_child_selects_as_its_parent_did(toy: Any) -> None:
+def test_spawned_child_selects(toy: Any) -> None:
     toy.run(
         f"""
         import multiprocessing, agreement
@@ -110,7 +98,7 @@ _FORKS = {
 
 @pytest.mark.sample("after use")
 @pytest.mark.parametrize("before", _FORKS.values(), ids=_FORKS)
-def test_a_forked_child_has_what_its_parent_has(toy: Any, before: str) -> None:
+def test_forked_child_has_parents_accelerator(toy: Any, before: str) -> None:
     toy.run(
         f"""
         import os
@@ -132,7 +120,7 @@ def test_a_forked_child_has_what_its_parent_has(toy: Any, before: str) -> None:
 
 @pytest.mark.sample("import deepspeed")
 @pytest.mark.parametrize("first", ["import deepspeed", "import accel_core", "import accel_core, deepspeed"])
-def test_with_the_bridge_switched_off_deepspeed_stays_as_it_is(toy: Any, first: str) -> None:
+def test_bridge_switched_off(toy: Any, first: str) -> None:
     toy.run(
         f"""
         {first}
@@ -154,7 +142,8 @@ def test_failing_torch_npu_is_left_to_npu(toy: Any, first: str, tmp_path: Path) 
 
 # --- accelerators and builders written against DeepSpeed's own classes keep working, through every door
 
-_HOLD_OP = "import agreement; agreement.hold('accel_classic')"
+_HOLD_CLASSIC = "import agreement; agreement.hold('accel_classic')"
+_CLASSIC = {"DS_ACCELERATOR": "classic"}
 _FIRST = {
     "core asks first": "import accel_core; accel_core.get_accelerator()",
     "deepspeed asks first": "import deepspeed",
@@ -165,15 +154,13 @@ _FIRST = {
 @pytest.mark.sample("asked for-deepspeed asks first")
 @pytest.mark.parametrize("first", _FIRST.values(), ids=_FIRST)
 @pytest.mark.parametrize(
-    "variables",
-    [{"DS_ACCELERATOR": "classic"}, {"CLASSIC_PRIORITY": "3000", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}],
-    ids=["asked for", "by priority, autoload off"],
+    "variables", [_CLASSIC, {"CLASSIC_PRIORITY": "3000", **_OFF}], ids=["asked for", "by priority, off"]
 )
-def test_it_is_chosen_whoever_is_imported_first(classic: Any, first: str, variables: dict[str, str]) -> None:
-    classic.run(f"{first}\n{_HOLD_OP}", **variables)
+def test_class_derived_from_deepspeeds(classic: Any, first: str, variables: dict[str, str]) -> None:
+    classic.run(f"{first}\n{_HOLD_CLASSIC}", **variables)
 
 
-def test_core_imports_deepspeed_for_it_once_and_makes_one_object(classic: Any) -> None:
+def test_core_constructs_derived_class_once(classic: Any) -> None:
     classic.run(
         """
         import sys, accel_core
@@ -186,26 +173,11 @@ def test_core_imports_deepspeed_for_it_once_and_makes_one_object(classic: Any) -
         import gc
         assert [o for o in gc.get_objects() if type(o).__name__ == "Classic_Accelerator"] == [first]
         """,
-        DS_ACCELERATOR="classic",
+        **_CLASSIC,
     )
 
 
-def test_its_builder_finds_sources_beside_itself_and_loads_through_upstreams_load(classic: Any) -> None:
-    classic.run(
-        """
-        from pathlib import Path
-        import accel_core
-        from deepspeed.ops.op_builder.builder import OpBuilder
-        builder = accel_core.get_accelerator().create_op_builder("FusedAdamBuilder")
-        assert isinstance(builder, OpBuilder)
-        assert [Path(source).is_file() for source in builder.sources()] == [True]
-        assert builder.load().multi_tensor_adam() == "accel_classic"
-        """,
-        DS_ACCELERATOR="classic",
-    )
-
-
-def test_an_op_loaded_for_one_accelerator_is_not_handed_to_another(both: Any) -> None:
+def test_loaded_ops_are_kept_per_builder(both: Any) -> None:
     both.run(
         """
         import accel_core
@@ -239,19 +211,19 @@ def test_an_op_loaded_for_one_accelerator_is_not_handed_to_another(both: Any) ->
     )
 
 
-def test_its_class_can_not_be_imported_before_deepspeed_when_it_is_the_choice(classic: Any) -> None:
+def test_derived_class_imported_before_deepspeed(classic: Any) -> None:
     # The import asks for deepspeed, whose import asks for an object of the class that is being imported.
-    failed = classic.attempt("import accel_classic.classic_accelerator", DS_ACCELERATOR="classic")
+    failed = classic.attempt("import accel_classic.classic_accelerator", **_CLASSIC)
     assert failed.status == 1
     assert "DS_ACCELERATOR=classic cannot be used" in failed.err
     assert "circular import" in failed.err
     assert "; import deepspeed before accel_classic.classic_accelerator" in failed.err
-    classic.run(f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_OP}", DS_ACCELERATOR="classic")
+    classic.run(f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_CLASSIC}", **_CLASSIC)
 
 
 @pytest.mark.sample("import deepspeed")
 @pytest.mark.parametrize("first", ["import deepspeed", "accel_core.get_accelerator()"])
-def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: Any, first: str) -> None:
+def test_derived_class_without_record_of_it(classic: Any, first: str) -> None:
     # Asked first, core finds out by trying: importing the class imports deepspeed, which asks for the class.
     classic.run(
         f"""
@@ -259,9 +231,9 @@ def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: 
         vendor.VENDOR = dataclasses.replace(vendor.VENDOR, imports_deepspeed=False)
         import accel_core
         {first}
-        {_HOLD_OP}
+        {_HOLD_CLASSIC}
         """,
-        DS_ACCELERATOR="classic",
+        **_CLASSIC,
     )
 
 
@@ -271,63 +243,58 @@ def test_without_the_flag_it_is_chosen_all_the_same_whoever_asks_first(classic: 
 _TWICE = """
 import json
 
-def deepspeed_again():
+def deepspeed():
     import deepspeed
     deepspeed.accelerator.get_accelerator()
 
-def its_accelerator_again():
+def accelerator():
     from deepspeed.accelerator import get_accelerator
     get_accelerator()
 
-def core_again():
+def core():
     import accel_core
     accel_core.get_accelerator()
 
 raised = []
-for step in steps * 2:
+for step in [{steps}] * 2:
     try:
         step()
-        raised.append(f"{step.__name__} succeeded")
+        raised.append(step.__name__ + " succeeded")
     except Exception as error:
-        raised.append(f"{type(error).__name__}: {error}")
+        raised.append(type(error).__name__ + ": " + str(error))
 print(json.dumps(raised))
 """
-_STEPS = {
-    "deepspeed first": "[deepspeed_again, its_accelerator_again, core_again]",
-    "its accelerator first": "[its_accelerator_again, core_again, deepspeed_again]",
-    "core first": "[core_again, deepspeed_again, its_accelerator_again]",
-    "deepspeed's alone": "[deepspeed_again, its_accelerator_again]",
-}
-
-
+_UNKNOWN = "UnknownAccelerator: DS_ACCELERATOR must be"
 _UNREADABLE = "InvalidEnvironment: cannot read the switch"
 
 
-@pytest.mark.sample("deepspeed first-*")
+@pytest.mark.sample("deepspeed, accelerator, core-*")
 @pytest.mark.parametrize(
     ("steps", "variables", "kind"),
     [
-        ("deepspeed first", {"DS_ACCELERATOR": "tpu"}, "UnknownAccelerator: DS_ACCELERATOR must be"),
-        ("its accelerator first", {"DS_ACCELERATOR": ""}, "UnknownAccelerator: DS_ACCELERATOR must be"),
-        ("core first", {"DS_ACCELERATOR": "npu"}, "AcceleratorUnavailable: DS_ACCELERATOR=npu"),
+        ("deepspeed, accelerator, core", {"DS_ACCELERATOR": "tpu"}, _UNKNOWN),
+        ("accelerator, core, deepspeed", {"DS_ACCELERATOR": ""}, _UNKNOWN),
         (
-            "deepspeed first",
+            "core, deepspeed, accelerator",
+            {"DS_ACCELERATOR": "npu"},
+            "AcceleratorUnavailable: DS_ACCELERATOR=npu",
+        ),
+        (
+            "deepspeed, accelerator, core",
             {"ACCEL_STRICT": "1", "TOY_DEVICES": "-1"},
             "StrictSelection: ACCEL_STRICT=1, but",
         ),
-        ("deepspeed's alone", {"ACCEL_BRIDGE": "perhaps"}, f"{_UNREADABLE} ACCEL_BRIDGE"),
-        ("deepspeed's alone", {"ACCEL_STRICT": "perhaps"}, f"{_UNREADABLE} ACCEL_STRICT"),
+        ("deepspeed, accelerator", {"ACCEL_BRIDGE": "perhaps"}, f"{_UNREADABLE} ACCEL_BRIDGE"),
+        ("deepspeed, accelerator", {"ACCEL_STRICT": "perhaps"}, f"{_UNREADABLE} ACCEL_STRICT"),
     ],
 )
-def test_a_refusal_is_the_same_error_every_time(
-    toy: Any, steps: str, variables: dict[str, str], kind: str
-) -> None:
-    raised = toy.run(_TWICE.replace("steps * 2", f"{_STEPS[steps]} * 2"), **variables).report
+def test_failed_selection_fails_again(toy: Any, steps: str, variables: dict[str, str], kind: str) -> None:
+    raised = toy.run(_TWICE.replace("{steps}", steps), **variables).report
     assert len(set(raised)) == 1, raised
     assert raised[0].startswith(kind)
 
 
-def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_then(toy: Any) -> None:
+def test_set_accelerator_after_failed_selection(toy: Any) -> None:
     toy.run(
         """
         try:
@@ -373,7 +340,14 @@ LAUNCHERS = {
 }
 
 
-def test_a_finder_behind_ours_is_asked_for_deepspeed(children: Any) -> None:
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """The path of JOB."""
+    (tmp_path / "train.py").write_text(JOB)
+    return str(tmp_path / "train.py")
+
+
+def test_next_finder_is_called_for_deepspeed(children: Any) -> None:
     asked = children.run(
         """
         import sys
@@ -392,7 +366,7 @@ def test_a_finder_behind_ours_is_asked_for_deepspeed(children: Any) -> None:
     assert asked
 
 
-def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(children: Any) -> None:
+def test_cpu_warning_comes_at_first_use(children: Any) -> None:
     said = children.run(
         """
         import sys, deepspeed
@@ -408,27 +382,21 @@ def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(child
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_one_warning_a_job_with_its_launcher_its_ranks_and_their_workers(
-    children: Any, tmp_path: Path, name: str
-) -> None:
+def test_one_cpu_warning_a_job(children: Any, program: str, name: str) -> None:
     if name == "accel launch":
         pytest.importorskip("accel_launch", reason="not run: package accel-launch")
-    program = tmp_path / "train.py"
-    program.write_text(JOB)
-    said = children.run(LAUNCHERS[name].format(program=str(program)))
+    said = children.run(LAUNCHERS[name].format(program=program))
     assert (said.out + said.err).count("workers asked") == 2
     assert (said.out + said.err).count(CPU) == 1, said.err
 
 
-def test_workers_leave_the_warning_to_the_process_that_started_them(children: Any, tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(JOB)
-    said = children.run(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+def test_workers_do_not_warn(children: Any, program: str) -> None:
+    said = children.run(f"import runpy; runpy.run_path({program!r}, run_name='__main__')")
     assert "workers asked" in said.out
     assert said.err.count(CPU) == 1, said.err
 
 
-def test_no_warning_of_a_cpu_that_the_program_replaces(toy: Any) -> None:
+def test_no_warning_of_replaced_cpu(toy: Any) -> None:
     said = toy.run(
         """
         import deepspeed
@@ -441,7 +409,7 @@ def test_no_warning_of_a_cpu_that_the_program_replaces(toy: Any) -> None:
     assert CPU not in said.err
 
 
-def test_a_runtime_that_aborts_is_the_last_that_was_named(toy: Any) -> None:
+def test_runtime_that_aborts_is_named_last(toy: Any) -> None:
     died = toy.attempt(
         """
         import accel_toy.driver, os
@@ -461,7 +429,7 @@ def test_a_runtime_that_aborts_is_the_last_that_was_named(toy: Any) -> None:
 # ------------------------------------------------------------------------------- deepspeed came first
 
 
-def test_deepspeed_s_own_choice_is_replaced_with_one_warning(toy: Any) -> None:
+def test_deepspeeds_earlier_choice_is_replaced(toy: Any) -> None:
     said = toy.run(
         """
         import deepspeed
@@ -472,12 +440,12 @@ def test_deepspeed_s_own_choice_is_replaced_with_one_warning(toy: Any) -> None:
         now = deepspeed.accelerator.get_accelerator()
         assert now is early() is accel_core.get_accelerator() is not before
         """,
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        **_OFF,
     )
     assert said.err.count("deepspeed was imported ahead of accel_core and uses its own CPU_Accelerator") == 1
 
 
-def test_what_a_program_has_set_at_deepspeed_s_door_stays(classic: Any) -> None:
+def test_earlier_set_accelerator_is_kept(classic: Any) -> None:
     said = classic.run(
         """
         from deepspeed.accelerator import get_accelerator, set_accelerator
@@ -487,6 +455,6 @@ def test_what_a_program_has_set_at_deepspeed_s_door_stays(classic: Any) -> None:
         import accel_core
         assert accel_core.get_accelerator() is own is get_accelerator()
         """,
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        **_OFF,
     )
     assert "ahead of accel_core" not in said.err
