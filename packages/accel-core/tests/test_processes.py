@@ -151,9 +151,7 @@ def test_worker_waiting_is_called(worker: Worker, tmp_path: Path) -> None:
     assert not first.failure
 
 
-def test_worker_crash_has_last_line_and_output(
-    worker: Worker,
-) -> None:
+def test_worker_crash_has_last_line_and_output(worker: Worker) -> None:
     worker.ask(60, "say", "of another question\n")
     reply = worker.ask(60, "abort", "one\n  two \n\n")
     assert (reply.answer, reply.failure, reply.last_line) == ({}, "died by SIGABRT", "two")

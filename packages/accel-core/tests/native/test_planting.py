@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,16 @@ class Scene:
         stem = f"{self.source.name}-{compiler.identity(compiler.find())}"
         return f"{stem}-{hashlib.sha256(content).hexdigest()[:32]}.so"
 
+    @property
+    def away(self) -> Path:
+        """A folder of the attacker's."""
+        return folder(self.root / "attacker", ATTACKER, 0o755)
+
+    def private(self) -> Path:
+        """Make the folder of the library as the victim does; return the path where a library is planted."""
+        folder(self.cache, VICTIM, 0o700)
+        return folder(self.home, VICTIM, 0o700) / self.name(self.evil)
+
     def plant(self, where: Path, owner: int = ATTACKER, mode: int = 0o755) -> Path:
         path = where / self.name(self.evil)
         path.write_bytes(self.evil)
@@ -102,7 +113,7 @@ def scene(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     shutil.rmtree(root)
 
 
-def test_the_attack_works_where_nothing_is_checked(scene: Scene) -> None:
+def test_attack_works_without_checks(scene: Scene) -> None:
     evil = scene.plant(scene.root)
     assert as_user(VICTIM, lambda: ctypes.CDLL(str(evil)).answer()) == 666
     assert scene.mark.exists()
@@ -129,45 +140,39 @@ def planting(
     return attack
 
 
+def own(path: Path, owner: int = VICTIM, group: int = VICTIM) -> None:
+    os.chown(path, owner, group, follow_symlinks=False)
+
+
 def folder_that_a_group_writes(scene: Scene) -> None:
     planting(home=(VICTIM, 0o770))(scene)
-    os.chown(scene.home, VICTIM, ATTACKER)
+    own(scene.home, group=ATTACKER)
 
 
 def link_to_a_file(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    folder(scene.home, VICTIM, 0o700)
-    evil = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755))
-    link = scene.home / evil.name
-    link.symlink_to(evil)
-    os.chown(link, VICTIM, VICTIM, follow_symlinks=False)
+    scene.private().symlink_to(scene.plant(scene.away))
+    own(scene.private())
 
 
 def link_to_a_folder(scene: Scene) -> None:
     folder(scene.cache, VICTIM, 0o700)
-    evil = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755))
-    scene.home.symlink_to(evil.parent)
+    scene.home.symlink_to(scene.plant(scene.away).parent)
 
 
 def link_in_a_sticky_folder(scene: Scene) -> None:
     folder(scene.cache.parent, 0, 0o1777)
-    away = folder(scene.root / "attacker", ATTACKER, 0o755)
-    scene.plant(folder(away / scene.home.name, ATTACKER, 0o755))
-    scene.cache.symlink_to(away)
-    os.chown(scene.cache, ATTACKER, ATTACKER, follow_symlinks=False)
+    scene.plant(folder(scene.away / scene.home.name, ATTACKER, 0o755))
+    scene.cache.symlink_to(scene.away)
+    own(scene.cache, ATTACKER)
 
 
 def hard_link(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    away = scene.plant(folder(scene.root / "attacker", ATTACKER, 0o755), VICTIM)
-    os.link(away, folder(scene.home, VICTIM, 0o700) / away.name)
+    os.link(scene.plant(scene.away, VICTIM), scene.private())
 
 
 def named_pipe(scene: Scene) -> None:
-    folder(scene.cache, VICTIM, 0o700)
-    pipe = folder(scene.home, VICTIM, 0o700) / scene.name(scene.evil)
-    os.mkfifo(pipe)
-    os.chown(pipe, VICTIM, VICTIM)
+    os.mkfifo(scene.private())
+    own(scene.private())
 
 
 THEIRS = (ATTACKER, 0o755)
@@ -192,7 +197,7 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("compiler_there", [True, False], ids=["with a compiler", "without one"])
 def test_a_planted_library_is_refused_by_name(
-    scene: Scene, attack: Callable[[Scene], None], compiler_there: bool, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, attack: Callable[[Scene], None], compiler_there: bool, monkeypatch: Any
 ) -> None:
     attack(scene)
     if not compiler_there:
@@ -203,31 +208,27 @@ def test_a_planted_library_is_refused_by_name(
 
 
 @pytest.mark.parametrize("attack", ["file of another", "folder of another", "hard link"])
-def test_root_loads_nothing_of_a_user_s(scene: Scene, attack: str) -> None:
+def test_root_loads_no_users_library(scene: Scene, attack: str) -> None:
     ATTACKS[attack](scene)
     assert "[ACC-404]" in scene.load(user=0)
 
 
-def test_a_cache_that_root_has_built_serves_every_user(scene: Scene) -> None:
-    folder(scene.cache.parent, 0, 0o755)
-    assert scene.load(user=0) == "42"
+@pytest.mark.parametrize("builder", [0, ATTACKER])
+def test_only_roots_cache_serves_other_users(scene: Scene, builder: int) -> None:
+    folder(scene.cache.parent, builder, 0o755)
+    assert scene.load(user=builder) == "42"
     for path in (scene.cache, scene.home):
         path.chmod(0o755)
+    if builder == ATTACKER:
+        assert "belongs to user 54321" in scene.load()
+        return
     built = build.published(scene.source)
     assert scene.load() == "42"
     assert as_user(VICTIM, lambda: build.published(scene.source)) == built
 
 
-def test_a_cache_of_another_account_serves_nobody_else(scene: Scene) -> None:
-    folder(scene.cache.parent, ATTACKER, 0o755)
-    assert scene.load(user=ATTACKER) == "42"
-    for path in (scene.cache, scene.home):
-        path.chmod(0o755)
-    assert "belongs to user 54321" in scene.load()
-
-
 @pytest.mark.parametrize("umask", [0, 0o002])
-def test_a_careless_umask_opens_nothing(scene: Scene, umask: int) -> None:
+def test_umask_opens_nothing(scene: Scene, umask: int) -> None:
     def build_it() -> list[int]:
         os.umask(umask)
         build.library(scene.source)
@@ -240,7 +241,7 @@ def test_a_careless_umask_opens_nothing(scene: Scene, umask: int) -> None:
 # --- attacks while a library is looked up, built and loaded, and on folders around it
 
 
-def test_who_has_the_file_open_for_writing_changes_nothing(scene: Scene) -> None:
+def test_library_open_for_writing(scene: Scene) -> None:
     """A descriptor outlives the permission by which it was opened."""
     path = as_user(VICTIM, lambda: build.library(scene.source))
     path.chmod(0o666)
@@ -261,7 +262,7 @@ def test_who_has_the_file_open_for_writing_changes_nothing(scene: Scene) -> None
         os.close(held)
 
 
-def test_a_folder_that_is_exchanged_all_the_time_is_never_loaded_from(scene: Scene) -> None:
+def test_folder_exchanged_all_the_time(scene: Scene) -> None:
     scene.load()
     parent = folder(scene.root / "shared", 0, 0o777)  # not sticky: the attacker may rename in it
     mine, evil = parent / "cache", parent / "evil"
@@ -298,22 +299,19 @@ def test_a_folder_that_is_exchanged_all_the_time_is_never_loaded_from(scene: Sce
         os.waitpid(attacker, 0)
 
 
-def test_a_planted_lock_empties_no_file(scene: Scene) -> None:
+def test_planted_lock_empties_no_file(scene: Scene) -> None:
     precious = scene.root / "home" / "precious"
     precious.write_text("years of work")
-    os.chown(precious, VICTIM, VICTIM)
-    folder(scene.cache, VICTIM, 0o700)
-    lock = folder(scene.home, VICTIM, 0o700) / ".lock"
+    own(precious)
+    lock = scene.private().with_name(".lock")
     lock.symlink_to(precious)
-    os.chown(lock, ATTACKER, ATTACKER, follow_symlinks=False)
+    own(lock, ATTACKER)
     assert "[ACC-404]" in scene.load()
     assert precious.read_text() == "years of work"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_build_in_the_folder_for_temporary_files_cannot_be_exchanged(
-    scene: Scene, mode: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_build_avoids_open_folders(scene: Scene, mode: int, monkeypatch: Any) -> None:
     temporary = folder(scene.root / "tmp", 0, mode)
     monkeypatch.setenv("TMPDIR", str(temporary))
 
@@ -326,24 +324,21 @@ def test_a_build_in_the_folder_for_temporary_files_cannot_be_exchanged(
     assert path.is_relative_to(temporary) == (mode == 0o1777)
 
 
-def test_the_compiler_keeps_its_own_files_private(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilers_own_files_are_private(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = folder(scene.root / "tmp", 0, 0o777)
     monkeypatch.setenv("TMPDIR", str(temporary))
     script = scene.root / "cxx"
-    script.write_text(
-        f'#!/bin/sh\necho "$TMPDIR" >> {scene.root}/marks/log\nexec {shutil.which("c++")} "$@"\n'
-    )
+    log = scene.root / "marks/log"
+    script.write_text(f'#!/bin/sh\necho "$TMPDIR" >> {log}\nexec {shutil.which("c++")} "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     assert scene.load() == "42"
-    folders = set((scene.root / "marks/log").read_text().split())
+    folders = set(log.read_text().split())
     assert all(Path(each).is_relative_to(scene.home) for each in folders), folders
 
 
 @pytest.mark.parametrize("fault", ["file", "folder", "parent"])
-def test_an_extension_of_torch_that_another_user_can_have_written_is_refused(
-    scene: Scene, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_extension_of_torch(scene: Scene, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch.utils.cpp_extension")
     parent = folder(scene.root / "extensions", VICTIM, 0o777 if fault == "parent" else 0o755)
     place = folder(parent / "cpu_adam", ATTACKER if fault == "folder" else VICTIM, 0o755)

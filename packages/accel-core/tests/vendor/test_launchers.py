@@ -62,19 +62,13 @@ PLACES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "a shell of salloc": ("SLURM_JOB_ID=7 SLURM_NTASKS=3", NONE),
     "sbatch in a step": (f"{NODES} SLURM_NTASKS=1 SLURM_PROCID=0", NONE),
     "heterogeneous": (f"{NODES} SLURM_HET_SIZE=2", (3, None, None, None, "")),
-    "mpiexec in a Slurm job": (
-        f"{NODES} SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 {MPICH}",
-        HERE,
-    ),
+    "mpiexec in a Slurm job": (f"{NODES} SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 {MPICH}", HERE),
     "mpirun in a Slurm job": (f"{NODES} SLURM_PROCID=0 {OPEN_MPI}", HERE),
     "PMIx": ("PMIX_RANK=1 PMIX_NAMESPACE=x", (1, None, None, None, "")),
     "an indexed job": ("JOB_COMPLETION_INDEX=1", NONE),
     "an indexed job with WORLD_SIZE": ("JOB_COMPLETION_INDEX=1 WORLD_SIZE=2", (1, 2, 0, 1, "")),
     # Nested: the ranks inherit the variables of both.
-    "torchrun under srun": (
-        f"{SRUN} RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",
-        (2, 4, 0, 2, ""),
-    ),
+    "torchrun under srun": (f"{SRUN} RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2", (2, 4, 0, 2, "")),
     "torchrun under mpirun": (f"{OPEN_MPI} RANK=1 WORLD_SIZE=4 LOCAL_RANK=0", (1, 4, 0, None, "")),
     "mpirun -n 1": (ONE, NONE),
     "mpirun -n 1 under srun": (ONE + SRUN, NONE),
@@ -165,10 +159,9 @@ def test_missing_variables_are_named(variables: str, names: str, monkeypatch: py
 
 
 def test_node_list_of_slurm_is_suggested() -> None:
+    job = f"{NODES} {CRAY_PMI} SLURM_JOB_NODELIST=n[1-2] MASTER_PORT=4000 PMI_LOCAL_SIZE=1"
     with pytest.raises(InvalidEnvironment) as caught:
-        ranks.derived(
-            named(f"{NODES} {CRAY_PMI} SLURM_JOB_NODELIST=n[1-2] MASTER_PORT=4000 PMI_LOCAL_SIZE=1")
-        )
+        ranks.derived(named(job))
     assert "scontrol show hostnames" in caught.value.do
 
 

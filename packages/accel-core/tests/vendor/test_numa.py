@@ -10,25 +10,25 @@ import pytest
 from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list, usable_nodes
 from accel_core.vendor.numa import NumaNode, allowed_cpus, read_nodes
 
-
-def test_a_machine_without_sysfs_is_one_node_with_all_allowed_cpus(tmp_path: Path) -> None:
-    assert read_nodes(tmp_path, {4, 2}) == (NumaNode(0, (2, 4), (0,)),)
-
-
-def test_cpus_that_no_node_lists_are_in_the_first_one(tmp_path: Path) -> None:
-    write(tmp_path, "node/node0/cpulist", "0-1")
-    write(tmp_path, "node/node1/cpulist", "2-3")
-    assert read_nodes(tmp_path, {7}) == (NumaNode(0, (7,), (0,)),)
-    assert [node.cpus for node in read_nodes(tmp_path, {0, 3, 7})] == [(0, 7), (3,)]
+#: CPUs of each node, allowed CPUs, nodes: an index, its CPUs.
+NODES: dict[str, tuple[list[str], set[int], list[tuple[int, ...]]]] = {
+    "no sysfs": ([], {4, 2}, [(2, 4)]),
+    "a CPU of no node": (["0-1", "2-3"], {7}, [(7,)]),
+    "a CPU of no node, and others": (["0-1", "2-3"], {0, 3, 7}, [(0, 7), (3,)]),
+    "a CPU of two nodes": (["0-2", "2-3"], {0, 1, 2, 3}, [(0, 1, 2), (3,)]),
+}
 
 
-def test_a_cpu_that_two_nodes_list_is_in_the_first_one(tmp_path: Path) -> None:
-    write(tmp_path, "node/node0/cpulist", "0-2")
-    write(tmp_path, "node/node1/cpulist", "2-3")
-    assert [node.cpus for node in read_nodes(tmp_path, range(4))] == [(0, 1, 2), (3,)]
+@pytest.mark.parametrize(("lists", "allowed", "cpus"), NODES.values(), ids=NODES)
+def test_nodes(tmp_path: Path, lists: list[str], allowed: set[int], cpus: list[tuple[int, ...]]) -> None:
+    for number, text in enumerate(lists):
+        write(tmp_path, f"node/node{number}/cpulist", text)
+    found = read_nodes(tmp_path, allowed)
+    assert [node.cpus for node in found] == cpus
+    assert len(found) > 1 or found == (NumaNode(0, cpus[0], (0,)),)
 
 
-def test_the_affinity_of_this_process_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affinity_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACCEL_SYSROOT", raising=False)
     cpus = {cpu for node in usable_nodes() for cpu in node.cpus}
     assert cpus <= os.sched_getaffinity(0)
@@ -36,9 +36,7 @@ def test_the_affinity_of_this_process_is_respected(monkeypatch: pytest.MonkeyPat
     assert [node.cpus for node in usable_nodes()] == [(min(cpus),)]
 
 
-def test_where_the_system_says_nothing_all_cpus_are_allowed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_all_cpus_are_allowed_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert allowed_cpus(tmp_path) == {0, 1, 2}
 
@@ -59,23 +57,17 @@ def test_where_the_system_says_nothing_all_cpus_are_allowed(
         ("nonsense", {}, {0, 1, 2, 3}),
     ],
 )
-def test_the_cpuset_of_the_control_group_is_respected(
-    groups: str, files: dict[str, str], cpus: set[int], tmp_path: Path
-) -> None:
+def test_cpuset(groups: str, files: dict[str, str], cpus: set[int], tmp_path: Path) -> None:
     write(tmp_path, "cpu/online", "0-3")
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
+    write(tmp_path, "/proc/self/cgroup", groups + "\n")
     for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+        write(tmp_path, f"/sys/fs/cgroup/{name}", text + "\n")
     assert allowed_cpus(tmp_path) == cpus
 
 
-def test_a_cpu_that_is_offline_is_not_allowed_whatever_the_affinity_says(tmp_path: Path) -> None:
+def test_offline_cpu_is_not_allowed(tmp_path: Path) -> None:
     write(tmp_path, "cpu/online", "0-3")
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/status").write_text("Name:\tpython\nCpus_allowed_list:\t1,3,9\n")
+    write(tmp_path, "/proc/self/status", "Name:\tpython\nCpus_allowed_list:\t1,3,9\n")
     assert allowed_cpus(tmp_path) == {1, 3}
 
 
@@ -102,7 +94,7 @@ def test_kernel_cpu_lists_are_read(text: str, cpus: set[int]) -> None:
         "9" * 5000, "\x00",
     ],
 )  # fmt: skip
-def test_mangled_cpu_list_is_refused(text: str, tmp_path: Path) -> None:
+def test_mangled_cpu_list_is_rejected(text: str, tmp_path: Path) -> None:
     write(tmp_path, "node/node0/cpulist", text)
     with pytest.raises(InvalidCpuList) as caught:
         read_nodes(tmp_path, {0})
@@ -113,6 +105,6 @@ def test_mangled_cpu_list_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def write(root: Path, name: str, text: str) -> None:
-    path = root / "sys/devices/system" / name
+    path = root / Path("/sys/devices/system", name).relative_to("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
