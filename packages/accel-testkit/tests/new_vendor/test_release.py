@@ -5,72 +5,55 @@
 import configparser
 import os
 import re
-import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from accel_core import processes
-from accel_core.cli.main import main
 
-#: The least that can be answered; the longest answers; a device type of torch's own.
+from .conftest import attempt, made, run
+
+#: The longest answers; the least that can be answered; a device type of torch's own.
 ANSWERS = {
-    "xyz": ["xyz", "--email", "team@acme.example", "--url", "https://acme.example/accel-xyz"],
     "abcdefghijklmnop": [
-        "abcdefghijklmnop", "--prefix", "Abcdefghijklmnopqrs", "--hardware", "Acme's accelerator card " * 3,
+        "--prefix", "Abcdefghijklmnopqrs", "--hardware", "Acme's accelerator card " * 3,
         "--runtime", "acme_frameworks.torch.accelerator", "--collectives", "acme_collectives_library",
         "--visible", "ACME_ACCELERATOR_VISIBLE_DEVICES", "--author", "The hardware team of Acme Incorporated",
     ],
-    "bare": ["bare", "--collectives", "gloo", "--visible", ""],
-    "mtia": ["mtia", "--no-privateuse1", "--runtime", "torch"],
+    "bare": ["--collectives", "gloo", "--visible", ""],
+    "mtia": ["--no-privateuse1", "--runtime", "torch"],
 }  # fmt: skip
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module", params=ANSWERS)
 def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new vendor's package."""
-    out = tmp_path_factory.mktemp("made")
-    assert main(["new-vendor", *ANSWERS[request.param], "--out", str(out)]) == 0
-    return out / f"accel-{request.param}"
-
-
-@pytest.fixture
-def xyz(tmp_path: Path) -> Path:
-    """A package of one's own to write in."""
-    assert main(["new-vendor", *ANSWERS["xyz"], "--out", str(tmp_path)]) == 0
-    return tmp_path / "accel-xyz"
+    return made(request.param, tmp_path_factory.mktemp("made"), *ANSWERS[request.param])
 
 
 @pytest.mark.sample("abcdefghijklmnop-*-the defaults")
 @pytest.mark.parametrize("settings", [[], ["--isolated"]], ids=["its own settings", "the defaults"])
 @pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=" ".join)
-def test_ruff_has_nothing_to_say(check: list[str], settings: list[str], package: Path, run: Run) -> None:
-    done = run("ruff", *check, *settings, "--no-cache", ".", cwd=package)
-    assert done.returncode == 0, done.stdout
+def test_ruff_has_nothing_to_say(check: list[str], settings: list[str], package: Path) -> None:
+    run("ruff", *check, *settings, "--no-cache", ".", cwd=package)
 
 
 @pytest.mark.slow
-def test_mypy_strict_has_nothing_to_say(xyz: Path, run: Run, tmp_path: Path) -> None:
-    cache = ["--cache-dir", str(tmp_path / "mypy")]
-    done = run("mypy", "--strict", *cache, cwd=xyz)
-    assert done.returncode == 0, done.stdout
+def test_mypy_strict_has_nothing_to_say(xyz: Path, tmp_path: Path) -> None:
+    cache = ["--cache-dir", tmp_path / "mypy"]
+    run("mypy", "--strict", *cache, cwd=xyz)
     (xyz / "src/accel_xyz/probe.py").write_text("def confirm(): ...\n", encoding="utf-8")
-    assert "[no-untyped-def]" in run("mypy", *cache, "src/accel_xyz/probe.py", cwd=xyz).stdout
+    assert "[no-untyped-def]" in attempt("mypy", *cache, "src/accel_xyz/probe.py", cwd=xyz).stdout
 
 
 @pytest.mark.sample("mtia")
-def test_sdist_and_wheel_are_built_and_accepted(package: Path, run: Run, tmp_path: Path) -> None:
-    done = run("build", "--no-isolation", "--outdir", str(tmp_path), str(package))
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+def test_sdist_and_wheel_are_built_and_accepted(package: Path, tmp_path: Path) -> None:
+    run("build", "--no-isolation", "--outdir", tmp_path, package)
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
-    done = run("twine", "check", "--strict", str(wheel), str(sdist))
-    assert done.returncode == 0, done.stdout
+    run("twine", "check", "--strict", wheel, sdist)
     with zipfile.ZipFile(wheel) as wheel_file:
         names = {Path(name).name for name in wheel_file.namelist()}
         assert names >= {"LICENSE", "entry_points.txt", "py.typed"}
@@ -78,9 +61,8 @@ def test_sdist_and_wheel_are_built_and_accepted(package: Path, run: Run, tmp_pat
         assert {Path(name).name for name in sdist_file.getnames()} >= {"LICENSE", "CHANGELOG.md", "vendor.py"}
 
 
-def test_the_metadata_have_what_was_answered(xyz: Path, run: Run, tmp_path: Path) -> None:
-    done = run("build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(xyz))
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_the_metadata_have_what_was_answered(xyz: Path, tmp_path: Path) -> None:
+    run("build", "--no-isolation", "--wheel", "--outdir", tmp_path, xyz)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         text = archive.read(name).decode()
@@ -88,35 +70,28 @@ def test_the_metadata_have_what_was_answered(xyz: Path, run: Run, tmp_path: Path
     assert "Project-URL: Homepage, https://acme.example/accel-xyz\n" in text
 
 
-def test_towncrier_moves_the_fragments_into_the_changelog(xyz, run, tmp_path_factory) -> None:
-    path = tmp_path_factory.mktemp("path")
+def test_towncrier_moves_the_fragments_into_the_changelog(xyz: Path, tmp_path: Path) -> None:
     # towncrier's own environment has no accel_core.
-    (path / "accel_core.py").write_text("raise ImportError('accel_core')\n", encoding="utf-8")
-    done = run("towncrier", "build", "--yes", cwd=xyz, PYTHONPATH=str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "accel_core.py").write_text("raise ImportError('accel_core')\n", encoding="utf-8")
+    run("towncrier", "build", "--yes", cwd=xyz, PYTHONPATH=str(tmp_path))
     text = (xyz / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## 0\.1\.0 \(\d{4}-\d\d-\d\d\)$", text, re.MULTILINE)
     assert "XYZ can be chosen" in text
     assert [path.name for path in (xyz / "changelog.d").iterdir()] == [".gitkeep"]
 
 
-def steps(package: Path, workflow: str, job: str) -> list[dict[str, Any]]:
-    text = (package / f".github/workflows/{workflow}.yml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = yaml.safe_load(text)["jobs"][job]["steps"]
-    return found
-
-
-def ready(package: Path, tag: str) -> subprocess.CompletedProcess[str]:
+def ready(package: Path, tag: str) -> processes.Ended:
     """What the release pipeline checks first."""
-    (check,) = [step["run"] for step in steps(package, "release", "build") if "name" in step]
+    text = (package / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    (check,) = [step["run"] for step in yaml.safe_load(text)["jobs"]["build"]["steps"] if "name" in step]
     command = ["bash", "-e", "-o", "pipefail", "-c", check]  # as the forge's runner does
     environment = {**os.environ, "GITHUB_REF_NAME": tag}
     return processes.run(command, cwd=package, env=environment)
 
 
-def test_a_release_needs_its_tag_its_changelog_and_no_placeholder(xyz: Path, run: Run) -> None:
+def test_a_release_needs_its_tag_its_changelog_and_no_placeholder(xyz: Path) -> None:
     assert ready(xyz, "v0.1.0").returncode != 0, "no changelog"
-    assert run("towncrier", "build", "--yes", cwd=xyz).returncode == 0
+    run("towncrier", "build", "--yes", cwd=xyz)
     done = ready(xyz, "v0.1.0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ready(xyz, "v0.1.1").returncode != 0, "another version"
@@ -135,10 +110,3 @@ def test_the_pipeline_runs_every_tox_environment_that_needs_no_hardware(package:
     matrix = yaml.safe_load(text)["jobs"]["tox"]["strategy"]["matrix"]
     assert {*matrix["environment"], *(row["environment"] for row in matrix["include"])} == listed
     assert ("conformance" in listed) is (package / "tests/simulated.json").is_file()
-
-
-def test_every_command_of_the_readme_that_needs_the_index_says_so(package: Path) -> None:
-    text = (package / "README.md").read_text(encoding="utf-8")
-    _, command, after = text.partition(f"pip install {package.name} deepspeed")
-    assert command
-    assert "not on the package index" in after.partition("```")[2].partition("```")[0].replace("\n", " ")

@@ -2,36 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tutorial's PrivateUse1 backend is built from its C++ sources, made a vendor package, tested, and trained on."""
 
-import json
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from accel_core.cli.main import main
 from accel_core.native import Source, build
 from accel_core.op_builder.names import cuda_only
 
+from .conftest import attempt, conformance, made, own_tests, pip, run
+
 EXAMPLE = Path(__file__).parents[4] / "examples/privateuse1"
 OVER = EXAMPLE / "accel-acme"
-#: Options of pip: use what is installed already.
-OFFLINE = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The vendor package of the tutorial."""
-    out = tmp_path_factory.mktemp("made")
-    arguments = ["acme", "--hardware", "Acme card", "--collectives", "gloo", "--out", str(out)]
-    assert main(["new-vendor", *arguments]) == 0
-    folder = out / "accel-acme"
+    answers = ("--hardware", "Acme card", "--collectives", "gloo")
+    folder = made("acme", tmp_path_factory.mktemp("made"), *answers)
     for file in OVER.rglob("*.py"):
         place = folder / file.relative_to(OVER)
         assert place.is_file(), f"{place.name} is not one of the files that accel new-vendor makes"
@@ -40,18 +33,14 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def machine(package: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def machine(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine that has the extension and the vendor package."""
     site = tmp_path_factory.mktemp("site")
-
-    def pip(command: str, *options: str) -> None:
-        done = run("pip", command, *OFFLINE, *options)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
     def build_wheel(_source: Source, target: Path) -> None:
         sources = tmp_path_factory.mktemp("sources") / "torch-acme"
         shutil.copytree(EXAMPLE / "torch-acme", sources)
-        pip("wheel", "--wheel-dir", str(sources.parent), str(sources))
+        pip("wheel", "--wheel-dir", sources.parent, sources)
         shutil.move(next(sources.parent.glob("*.whl")), target)
 
     # torch's headers take 20 s to compile: the wheel is kept, as the simulated devices are, until its sources change.
@@ -59,34 +48,22 @@ def machine(package: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -
     source = Source("torch_acme_wheel", (), folders=(EXAMPLE / "torch-acme",), flags=versions)
     with zipfile.ZipFile(build.library(source, build_wheel)) as wheel:
         wheel.extractall(site)
-    pip("install", "--target", str(site), str(package))
+    pip("install", "--target", site, package)
     return {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
 
 
-def conformance(run: Run, package: Path, machine: dict[str, str], *options: str) -> list[dict[str, str]]:
-    """The checks of a run, none of which fails."""
-    results = package.parent / "results.json"
-    arguments = ["--accel", "acme", "--results", str(results), "-p", "no:cacheprovider", *options]
-    done = run("pytest", "--pyargs", "accel_testkit.suite", *arguments, cwd=package, **machine)
-    assert done.returncode == 0, done.stdout[-4000:]
-    checks: list[dict[str, str]] = json.loads(results.read_text(encoding="utf-8"))["checks"]
-    return checks
-
-
 @pytest.mark.slow
-def test_the_host_cannot_read_memory_of_the_device(run: Run, machine: dict[str, str]) -> None:
+def test_the_host_cannot_read_memory_of_the_device(machine: dict[str, str]) -> None:
     read = "import ctypes, torch, torch_acme; ctypes.string_at(torch.ones(4, device='acme').data_ptr(), 4)"
     lines = [f"exec({read!r})", "print('it was read')"]
-    done = run("timeit", "-n", "1", "-r", "1", "\n".join(lines), **machine)
+    done = attempt("timeit", "-n", "1", "-r", "1", "\n".join(lines), **machine)
     assert done.returncode < 0, done.stdout
     assert "it was read" not in done.stdout
 
 
 @pytest.mark.slow
-def test_the_device_passes_the_suite_but_for_what_it_declares(
-    run: Run, package: Path, machine: dict[str, str]
-) -> None:
-    checks = conformance(run, package, machine, "--quick")
+def test_the_device_passes_the_suite_but_for_what_it_declares(package: Path, machine: dict[str, str]) -> None:
+    checks = conformance(package, "--quick", **machine)
     passed = [check for check in checks if check["outcome"] == "passed"]
     assert sum(not check["trait"] for check in checks) > 700
     assert {check["tier"] for check in passed} == {"host", "device", "multi"}
@@ -95,40 +72,30 @@ def test_the_device_passes_the_suite_but_for_what_it_declares(
 
 
 @pytest.mark.slow
-def test_the_package_is_still_clean(package: Path, run: Run, tmp_path: Path) -> None:
-    cache = ["--cache-dir", str(tmp_path)]
-    checks = (
-        ["ruff", "check", "--no-cache", "."],
-        ["ruff", "format", "--check", "--no-cache", "."],
-        ["mypy", *cache],
-    )
-    for check in checks:
-        done = run(*check, cwd=package)
-        assert done.returncode == 0, done.stdout
+def test_the_package_is_still_clean(package: Path, tmp_path: Path) -> None:
+    run("ruff", "check", "--no-cache", ".", cwd=package)
+    run("ruff", "format", "--check", "--no-cache", ".", cwd=package)
+    run("mypy", "--cache-dir", tmp_path, cwd=package)
 
 
 @pytest.mark.slow
-def test_the_package_s_own_tests_pass_on_the_device(run: Run, package: Path, machine: dict[str, str]) -> None:
-    done = run(
-        "pytest", "-p", "no:cacheprovider", "--deselect", "tests/test_simulated.py", cwd=package, **machine
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "tests/device/test_accelerator.py" in done.stdout
+def test_the_package_s_own_tests_pass_on_the_device(package: Path, machine: dict[str, str]) -> None:
+    printed = own_tests(package, "--deselect", "tests/test_simulated.py", **machine)
+    assert "tests/device/test_accelerator.py" in printed
 
 
-def test_two_ranks_train_on_it_with_stock_deepspeed(run: Run, machine: dict[str, str]) -> None:
+def test_two_ranks_train_on_it_with_stock_deepspeed(machine: dict[str, str]) -> None:
     launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = run(*launch, str(EXAMPLE / "train.py"), **machine)
-    assert done.returncode == 0, done.stderr[-3000:]
+    output = run(*launch, EXAMPLE / "train.py", **machine)
     losses = re.compile(r"^step +(\d+)  loss (\S+)  on acme:0$", re.MULTILINE)
     shown = dict(losses.findall((EXAMPLE.parents[1] / "docs/tutorial-privateuse1.md").read_text("utf-8")))
-    printed = dict(losses.findall(done.stdout))
+    printed = dict(losses.findall(output))
     assert list(printed) == list(shown)
     for step, loss in shown.items():
         assert float(printed[step]) == pytest.approx(float(loss), rel=0.02, abs=0.002)
 
 
 @pytest.mark.slow
-def test_the_suite_s_training_passes(run: Run, package: Path, machine: dict[str, str]) -> None:
-    checks = conformance(run, package, machine, "-k", "test_training")
+def test_the_suite_s_training_passes(package: Path, machine: dict[str, str]) -> None:
+    checks = conformance(package, "-k", "test_training", **machine)
     assert {check["outcome"] for check in checks} == {"passed", "skipped"}
