@@ -18,9 +18,9 @@ from accel_core.op_builder.names import CUDA_ONLY
 from accel_core.processes import Child
 from accel_testkit.suite.launch import wait_for_ranks
 
+from .conftest import STARTING
+
 SUITE = "accel_testkit.suite"
-#: Fixtures of the suite that start processes.
-STARTING = ("report", "answers", "alone", "bare", "of_the_ops", "pair", "seen")
 #: What it skips: what it declares, and what is about ops that it does not have, beside all about file I/O.
 SKIPPED = {"streams.tensor_remembers_its_streams"} | {
     f"{check}[{name}]"
@@ -62,15 +62,6 @@ def test_good_accelerator_passes_in_processes(good: Any, started: str) -> None:
     outcome = good(started=started)
     assert outcome.code == 0
     assert {check["trait"] for check in outcome.document["checks"]} == {""}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("accel_cpu") is None, reason="not run: package accel-cpu; tox -e cpu runs it")
-@pytest.mark.parametrize("started", ["", *STARTING])
-def test_real_cpu_passes(run_suite: Any, started: str) -> None:
-    outcome = run_suite(SUITE, "--accel", "cpu", started=started)
-    assert outcome.code == 0
-    assert outcome.ids("passed")
 
 
 def test_devices_with_shared_memory_pass(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,41 +162,23 @@ def test_every_check_can_fail_and_is_one(good: Any, variants: dict[str, Any]) ->
     assert len(variants) >= 60
 
 
-def test_table_of_upstream_mistakes_names_checks_there_are(good: Any) -> None:
-    answers = list(_upstream_mistakes().values())
-    named = {name for answer in answers for name in re.findall(r"`(\w+\.\w+)`", answer)}
-    assert named - {check.partition("[")[0] for check in _all_ids(good)} == set()
-    assert all(answer.startswith(("`", "not ours: ", "not here: ")) for answer in answers)
-
-
-def test_table_of_upstream_mistakes_names_tests_of_other_packages_there_are() -> None:
-    root = Path(__file__).resolve().parents[4]
-    if not (root / "packages").is_dir():
-        pytest.skip("not run: the repository; this is accel-testkit alone")
-    tests = re.findall(r"`(packages/\S+)`", " ".join(_upstream_mistakes().values()))
-    assert tests
-    for file, _, function in (name.partition("::") for name in tests):
-        assert f"def {function}(" in (root / file).read_text(encoding="utf-8"), f"{file}::{function}"
-
-
-def test_table_of_upstream_mistakes_has_every_row() -> None:
-    counts = {"D": 7, "T": 33, "V": 7, "S": 6}
-    rows = {f"{kind}{n + 1}" for kind, count in counts.items() for n in range(count)}
-    assert set(_upstream_mistakes()) == rows | {"X2"}
-
-
-@pytest.mark.parametrize("row", ["T12", "T26", "T28"])
-def test_mistake_of_upstream_is_found_by_its_checks(variants: dict[str, Any], row: str) -> None:
-    checks = set(re.findall(r"`(\w+\.\w+)`", _upstream_mistakes()[row]))
-    fails = {c.partition("[")[0] for v in variants.values() if v.name.startswith(f"{row}_") for c in v.fails}
-    assert checks <= fails
-
-
-def _upstream_mistakes() -> dict[str, str]:
-    """Row -> the check that finds the mistake, or why there is none."""
-    table = (Path(__file__).parents[2] / "UPSTREAM_BUGS.md").read_text(encoding="utf-8")
+def test_table_of_upstream_mistakes_names_checks_and_tests(good: Any, variants: dict[str, Any]) -> None:
+    package = Path(__file__).parents[2]
+    table = (package / "UPSTREAM_BUGS.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")][1:]
-    return {row[1].strip(): row[4].strip() for row in rows}
+    answers = {row[1].strip(): row[4].strip() for row in rows}
+    assert all(answer.startswith(("`", "not ours: ", "not here: ")) for answer in answers.values())
+    named = {row: set(re.findall(r"`(\w+\.\w+)`", answer)) for row, answer in answers.items()}
+    assert set().union(*named.values()) - {check.partition("[")[0] for check in _all_ids(good)} == set()
+    tests = re.findall(r"`packages/(\S+)::(\w+)`", table)
+    assert tests
+    for file, function in tests:
+        assert f"def {function}(" in (package.parent / file).read_text(encoding="utf-8"), (file, function)
+    for row in ("T12", "T26", "T28"):
+        fails = {
+            c.partition("[")[0] for v in variants.values() if v.name.startswith(f"{row}_") for c in v.fails
+        }
+        assert named[row] <= fails
 
 
 def _all_ids(good: Any) -> set[str]:

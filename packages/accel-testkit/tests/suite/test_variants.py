@@ -32,7 +32,7 @@ def test_variants_are_noticed_on_a_simulated_device(tmp_path, monkeypatch) -> No
     out = tmp_path / "failed.json"
     own = {"PYTHONPATH": str(PRETEND), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     done = processes.run(
-        [sys.executable, "-m", "simulated", str(out)],
+        [sys.executable, "-c", f"import simulated; simulated.main({str(out)!r})"],
         env=accel_sim.environment("npu", base={**os.environ, **own}),
         cwd=tmp_path,
     )

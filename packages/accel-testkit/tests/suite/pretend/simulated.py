@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A good accelerator on the simulated NPU, and variants that only a device with memory of its own can show.
 
-    python -m simulated OUT
-
-runs the suite's checks of tensors, devices and streams on the good one, and on each variant the files of the checks
-that have to notice it; OUT gets the ids of the failed ones.
+`main` runs the suite's checks of tensors, devices and streams on the good one, and on each variant the files of the
+checks that have to notice it.
 """
 
 import dataclasses
 import json
-import sys
 import tempfile
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +19,8 @@ import torch_npu
 from accel_good.op_builder import TABLE
 from accel_good.op_builder.builders import FusedAdamBuilder
 from accel_good.runtime import Stream
+from broken import VARIANTS, Variant, breaks
+from broken import table as table_of
 from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import TorchDeviceAccelerator
@@ -30,14 +29,10 @@ from accel_ops.inference import INFERENCE, TransformerFunctions
 from accel_ops.optimizers.fused import ADAM, multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
-VARIANTS = {}
 
 
 class Good(TorchDeviceAccelerator):
-    """The control. fails: ids of the checks that have to fail; files: of the suite."""
-
-    fails = ()
-    files = ("asynchrony", "device", "tensors", "streams", "random", "memory")
+    """The control."""
 
     def __init__(self):
         super().__init__("npu", collectives="hccl", ops=OpTable("accel_good.op_builder", {}))
@@ -46,21 +41,8 @@ class Good(TorchDeviceAccelerator):
         return ["ASCEND_RT_VISIBLE_DEVICES"]
 
 
-def breaks(*fails):
-    """Register a class, which the runs find by its name."""
-
-    def register(kind):
-        kind.fails, kind.files = fails, sorted({check.partition(".")[0] for check in fails})
-        VARIANTS[kind.__name__] = globals()[kind.__name__] = kind
-        return kind
-
-    return register
-
-
-def table(*rows):
-    """Register a good accelerator with another member for each row: (name, checks, member, value)."""
-    for name, fails, member, value in rows:
-        breaks(*fails)(type(name, (Good,), {member: value, "__module__": "simulated"}))
+_FILES = ("asynchrony", "device", "tensors", "streams", "random", "memory")
+table = partial(table_of, module=__name__, good=Good)
 
 
 def event(**members):
@@ -103,13 +85,13 @@ class OnAcceleratorOnceIsForGood(Good):
 table(
     # Its streams are no streams of torch.
     ("StreamsOfItsOwn",
-     ("asynchrony.device_waits_for_a_stream[stream.wait_stream(other)]",
-      "asynchrony.host_waits_for_a_stream[stream.synchronize()]",
-      "streams.blocks_nest", "streams.tensor_remembers_its_streams"),
+     "asynchrony.device_waits_for_a_stream[stream.wait_stream(other)] "
+     "asynchrony.host_waits_for_a_stream[stream.synchronize()] "
+     "streams.blocks_nest streams.tensor_remembers_its_streams",
      "Stream", property(lambda self: partial(Stream, 0))),
-    ("HostCountsAsDevice", ["tensors.tensor_elsewhere_is_not_on_the_accelerator"],
+    ("HostCountsAsDevice", "tensors.tensor_elsewhere_is_not_on_the_accelerator",
      "on_accelerator", lambda self, tensor: True),
-    ("OnlyTheCurrentDeviceCounts", ["tensors.tensor_of_any_index_is_on_the_accelerator"],
+    ("OnlyTheCurrentDeviceCounts", "tensors.tensor_of_any_index_is_on_the_accelerator",
      "on_accelerator", lambda self, tensor: (
          Good.on_accelerator(self, tensor) and tensor.device.index == self.current_device())),
 )  # fmt: skip
@@ -125,25 +107,25 @@ _NAMED = "asynchrony.event_makes_the_named_stream_wait"
 
 table(
     ("SynchronizeDoesNothing",
-     (*(f"{_SYNCHRONIZE}[{form}]" for form in ("None", "index", "index by name", "nothing")), _EVERY_STREAM,
-      *(f"{_SYNCHRONIZE}_for_its_device[{pair}]" for pair in ("0-1", "1-0", "1-None", "1-1"))),
+     " ".join((
+         *(f"{_SYNCHRONIZE}[{form}]" for form in ("None", "index", "index by name", "nothing")), _EVERY_STREAM,
+         *(f"{_SYNCHRONIZE}_for_its_device[{pair}]" for pair in ("0-1", "1-0", "1-None", "1-1")))),
      "synchronize", lambda self, device_index=None: None),
-    ("SynchronizeWaitsForOneStream", [_EVERY_STREAM],
+    ("SynchronizeWaitsForOneStream", _EVERY_STREAM,
      "synchronize", lambda self, device_index=None: self.current_stream(device_index).synchronize()),
-    ("NothingIsInFlight", ["asynchrony.synchronized_device_needs_no_wait"],
+    ("NothingIsInFlight", "asynchrony.synchronized_device_needs_no_wait",
      "is_synchronized_device", lambda self: True),
     ("EventWaitDoesNothing",
-     (f"{_DEVICE}[default_stream().wait_event(event)]", f"{_DEVICE}[event.wait()]",
-      f"{_DEVICE}[event.wait(stream)]", f"{_AGAIN}[device]", _NAMED),
+     f"{_DEVICE}[default_stream().wait_event(event)] {_DEVICE}[event.wait()] {_DEVICE}[event.wait(stream)] "
+     f"{_AGAIN}[device] {_NAMED}",
      "Event", event(wait=lambda self, stream=None: None)),
-    ("EventWaitIgnoresTheStream", [_NAMED],
+    ("EventWaitIgnoresTheStream", _NAMED,
      "Event", event(wait=lambda self, stream=None: _RUNTIME.Event.wait(self))),
-    ("EventIsAlwaysDone", ["asynchrony.event_that_is_done_is_of_work_that_is"],
+    ("EventIsAlwaysDone", "asynchrony.event_that_is_done_is_of_work_that_is",
      "Event", event(query=lambda self: True)),
     ("EventSynchronizeDoesNothing",
-     (f"{_HOST}[event.record(), event.synchronize()]", f"{_HOST}[event.record(stream), event.synchronize()]",
-      "asynchrony.host_waits_for_the_stream_in_use[event]", f"{_AGAIN}[host]",
-      "asynchrony.events_are_marks_of_their_own"),
+     f"{_HOST}[event.record(), event.synchronize()] {_HOST}[event.record(stream), event.synchronize()] "
+     f"asynchrony.host_waits_for_the_stream_in_use[event] {_AGAIN}[host] asynchrony.events_are_marks_of_their_own",
      "Event", event(synchronize=lambda self: None)),
 )  # fmt: skip
 
@@ -201,18 +183,18 @@ class AdamIsInTheDefaultStream(_WithAdam):
 
 _RESOLVED = "asynchrony.resolved_dependency_needs_no_wait"
 table(
-    ("RangesSynchronize", ["asynchrony.asking_does_not_wait[range_push(), range_pop()]"],
+    ("RangesSynchronize", "asynchrony.asking_does_not_wait[range_push(), range_pop()]",
      "range_push", lambda self, msg, domain=None, category=None: self.synchronize()),
     ("EventsMakeTheHostWait",
-     (f"{_QUEUEING}[event.wait() of another stream]", f"{_QUEUEING}[event.wait(stream)]",
-      f"{_QUEUEING}[stream.wait_event(event)]"),
+     f"{_QUEUEING}[event.wait() of another stream] {_QUEUEING}[event.wait(stream)] "
+     f"{_QUEUEING}[stream.wait_event(event)]",
      "Event", event(wait=lambda self, stream=None: self.synchronize())),
-    ("ReplaySynchronizes", ["asynchrony.replay_does_not_wait"],
+    ("ReplaySynchronizes", "asynchrony.replay_does_not_wait",
      "replay_graph", lambda self, graph: (Good.replay_graph(self, graph), self.synchronize())),
     # Work is in the wrong stream.
     ("DependenciesAreResolvedByNobody",
-     (f"{_RESOLVED}[a read after a write in the default stream]", f"{_RESOLVED}[a read after a write]",
-      f"{_RESOLVED}[a write after a read]", f"{_RESOLVED}[memory used again]"),
+     f"{_RESOLVED}[a read after a write in the default stream] {_RESOLVED}[a read after a write] "
+     f"{_RESOLVED}[a write after a read] {_RESOLVED}[memory used again]",
      "resolves_data_dependency", lambda self: True),
 )  # fmt: skip
 
@@ -224,33 +206,25 @@ class ReplayIsInTheDefaultStream(Good):
             super().replay_graph(graph)
 
 
-def failed(kind, folder):
+def failed(variant, folder):
     """Ids of the checks that fail on a class."""
     import accel_testkit.suite as suite
 
-    results = folder / f"{kind.__name__}.json"
-    files = [str(Path(suite.__path__[0]) / f"test_{name}.py") for name in kind.files]
+    results = folder / f"{variant.name}.json"
+    files = [str(Path(suite.__path__[0]) / f"test_{name}.py") for name in variant.files or _FILES]
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     options = ["-q", "-c", str(folder / "pytest.ini"), "-p", "no:cacheprovider", "-p", "accel_testkit.plugin"]
-    target = ["--accel-class", f"{kind.__module__}:{kind.__name__}", "--results", str(results)]
+    target = ["--accel-class", f"{__name__}:{variant.name}", "--results", str(results)]
     pytest.main([*options, *target, *files])
     checks = json.loads(results.read_text(encoding="utf-8"))["checks"]
-    return sorted(check["id"] for check in checks if check["outcome"] == "failed")
+    return {check["id"] for check in checks if check["outcome"] == "failed"}
 
 
 def main(out):
-    """Run the control and the variants."""
-    kinds = (Good, *VARIANTS.values())
+    """Run the control and the variants; `out` gets what was not noticed, and the checks that noticed something."""
     with tempfile.TemporaryDirectory() as folder:
-        found = {kind.__name__: failed(kind, Path(folder)) for kind in kinds}
-    unnoticed = {kind.__name__: sorted(set(kind.fails) - set(found[kind.__name__])) for kind in kinds}
-    proved = sorted({check.partition("[")[0] for kind in kinds for check in kind.fails})
-    answer = {"unnoticed": unnoticed, "control": found[Good.__name__], "proved": proved}
+        control = sorted(failed(Variant("Good", (), Good), Path(folder)))
+        unnoticed = {name: sorted(set(v.fails) - failed(v, Path(folder))) for name, v in VARIANTS.items()}
+    proved = sorted({check.partition("[")[0] for variant in VARIANTS.values() for check in variant.fails})
+    answer = {"unnoticed": unnoticed, "control": control, "proved": proved}
     Path(out).write_text(json.dumps(answer), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    # Under the name by which --accel-class imports it, so that there is one of each class.
-    import simulated
-
-    simulated.main(sys.argv[1])

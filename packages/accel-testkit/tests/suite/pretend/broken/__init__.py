@@ -98,14 +98,16 @@ def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], An
     return register
 
 
-def table(*rows: tuple[Any, ...], started: str = "", module: str = __name__) -> None:
+def table(
+    *rows: tuple[Any, ...], started: str = "", module: str = __name__, good: type = GOOD_Accelerator
+) -> None:
     """Register a good accelerator with other members for each row: (name, checks, member, value[, member, value]).
 
     module: `__name__` of the caller, from where processes import the classes.
     """
     for name, fails, *members in rows:
         changed = dict(zip(members[::2], members[1::2], strict=True))
-        kind = type(name, (GOOD_Accelerator,), {**changed, "__module__": module})
+        kind = type(name, (good,), {**changed, "__module__": module})
         breaks(fails, name=name, started=started)(kind)
         setattr(sys.modules[module], name, kind)
 

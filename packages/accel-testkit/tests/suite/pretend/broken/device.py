@@ -71,8 +71,7 @@ table(
      "current_stream", lambda self, device_index=None: (
          Good.current_stream(self, device_index) if device_index in (None, self.current_device()) else {}[0])),
     # Its runtime is initialized by synchronize().
-    ("EarlyLazyCallsAreDropped", "processes.lazy_calls_come_with_the_first_use",
-     "ready", False,
+    ("EarlyLazyCallsAreDropped", "processes.lazy_calls_come_with_the_first_use", "ready", False,
      "synchronize", after(Good.synchronize, lambda self, device_index=None: setattr(self, "ready", True)),
      "lazy_call", lambda self, callback: callback() if self.ready else None),
     started="seen", module=__name__,
@@ -138,8 +137,7 @@ class Seconds(Event):
 table(
     ("DefaultStreamIsTheCurrentOne", "streams.default_stream_stays",
      "default_stream", lambda self, device_index=None: Good.current_stream(self, device_index)),
-    ("CurrentStreamIsNew",
-     "streams.blocks_nest streams.current_stream_is_the_default_at_first "
+    ("CurrentStreamIsNew", "streams.blocks_nest streams.current_stream_is_the_default_at_first "
      "streams.stream_is_chosen_for_one_thread streams.stream_is_left_by_an_exception "
      "streams.stream_is_of_the_device_named graphs.capture_is_on_its_stream_and_pool",
      "current_stream", lambda self, device_index=None: Stream(device_index or 0)),
@@ -203,13 +201,11 @@ class ErrorsAreSwallowed(Good):
 table(
     ("CaptureForgetsItsStream", "graphs.capture_is_on_its_stream_and_pool",
      "capture_to_graph", lambda self, graph, pool=None, stream=None: Good.capture_to_graph(self, graph, pool)),
-    ("CaptureForgetsItsPool", "graphs.capture_is_on_its_stream_and_pool",
-     "capture_to_graph",
+    ("CaptureForgetsItsPool", "graphs.capture_is_on_its_stream_and_pool", "capture_to_graph",
      lambda self, graph, pool=None, stream=None: Good.capture_to_graph(self, graph, None, stream)),
     ("CaptureIsNotNoticed", "graphs.capture_can_be_noticed",
      "is_current_stream_capturing", lambda self: False),
-    ("CaptureIsAFunction",
-     "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed "
+    ("CaptureIsAFunction", "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed "
      "graphs.code_in_a_capture_is_usable_after_a_replay graphs.replay_uses_new_data "
      "graphs.capture_ends_with_an_exception graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing",
      "capture_to_graph", lambda self, graph, pool=None, stream=None: partial(nullcontext, graph)),
@@ -290,8 +286,7 @@ class TritonIsImportedToAnswer(Good):
 # --- random numbers: states that are not restored, seeds that reach too few or too many devices
 
 table(
-    ("StateIsAList",
-     "random.default_generator_is_the_one_in_use random.restored_state_repeats_the_numbers "
+    ("StateIsAList", "random.default_generator_is_the_one_in_use random.restored_state_repeats_the_numbers "
      "random.seed_reaches_its_devices random.state_is_a_byte_tensor_on_the_host "
      "device_index.state_is_restored_on_one_device random.seeding_the_device_leaves_the_host_alone "
      "random.state_that_was_read_stays",

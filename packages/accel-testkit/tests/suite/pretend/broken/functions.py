@@ -16,30 +16,23 @@ _REFUSED = "op_attention.what_there_is_not_is_refused"
 _RIGHT = "ops.samples_are_right[InferenceBuilder-softmax_context-fp32]"
 
 functions(
-    ("CacheIsNeverReset", "InferenceBuilder", f"{_RIGHT} {_REFUSED}",
-     "reset_cache", lambda op: None),
+    ("CacheIsNeverReset", "InferenceBuilder", f"{_RIGHT} {_REFUSED}", "reset_cache", lambda op: None),
     ("BatchIsRepeated", "InferenceBuilder", "ops.samples_are_right[InferenceBuilder-repeat_kv_cache-fp32]",
      "repeat_kv_cache_fp32", lambda op, batch, times: [
          rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
          for rows in op.repeat_kv_cache_fp32(batch, times)]),
-    ("WindowIsOneWider", "InferenceBuilder",
-     _RIGHT,
-     "softmax_context_fp32",
+    ("WindowIsOneWider", "InferenceBuilder", _RIGHT, "softmax_context_fp32",
      lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:])),
     ("NoGroupsAreOne", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:6], a[6] or 1, *a[7:])),
     ("LayersAreCountedAnew", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, *a: op.softmax_context_fp32(*a[:12], a[12] % 32, *a[13:])),
-    ("OneTokenIsNoPrompt", "InferenceBuilder",
-     _RIGHT,
-     "softmax_context_fp32",
+    ("OneTokenIsNoPrompt", "InferenceBuilder", _RIGHT, "softmax_context_fp32",
      lambda op, rows, *a: op.softmax_context_fp32(rows, *a[:-1], a[-1] and rows.shape[1] > 1)),
-    ("AnglesSlip", "InferenceBuilder",
-     _RIGHT,
+    ("AnglesSlip", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, rows, *a: op.softmax_context_fp32(
          rows, *a[:-2], a[-2] * (1.5 if rows.shape[1] > 2048 else 1), a[-1])),
-    ("MasksAreInverted", "InferenceBuilder",
-     _RIGHT,
+    ("MasksAreInverted", "InferenceBuilder", _RIGHT,
      "softmax_context_fp32", lambda op, rows, mask, *rest: op.softmax_context_fp32(
          rows, ~mask if mask.dtype == torch.bool else mask, *rest)),
     ("PreNormIsForgotten", "InferenceCoreBuilder",
@@ -165,8 +158,7 @@ _SAMPLES = "ops.samples_are_right[QuantizerBuilder"
 _BAD = f"ops.arguments_that_do_not_fit_are_refused[{_QUANTIZER}"
 
 functions(
-    ("QuantizerHidesOverflow", _QUANTIZER,
-     f"{_SAMPLES}-quantize-fp32]",
+    ("QuantizerHidesOverflow", _QUANTIZER, f"{_SAMPLES}-quantize-fp32]",
      "quantize", lambda op, values, *rest: op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *rest)),
     ("BrainFloatsAreReadAsHalf", _QUANTIZER, f"{_SAMPLES}-quantize-bf16]",
      "quantize", lambda op, values, *rest: op.quantize(
@@ -177,8 +169,7 @@ functions(
      "ds_sr_quantize_fp16", lambda op, *arguments: op.ds_quantize_fp16(*arguments)),
     ("RoundingIgnoresTheSeed", _QUANTIZER, f"{_CHECKS}.stochastic_rounding_follows_the_device_s_seed",
      "ds_sr_quantize_fp32", lambda op, *arguments: (torch.seed(), op.ds_sr_quantize_fp32(*arguments))[1]),
-    ("ErrorsAreForgotten", _QUANTIZER, f"{_SAMPLES}-loco_swizzle_quant-fp32]",
-     "loco_swizzle_quant",
+    ("ErrorsAreForgotten", _QUANTIZER, f"{_SAMPLES}-loco_swizzle_quant-fp32]", "loco_swizzle_quant",
      lambda op, values, error, *rest: op.loco_swizzle_quant(values, error.clone(), *rest)),
     ("ResultsAreLikeTheirData", _QUANTIZER, f"{_SAMPLES}-dequantize_int8_to_half_experimental-fp32]",
      "dequantize_int8_to_half_experimental",
@@ -192,9 +183,7 @@ def GroupsStayInOrder(op, values, groups, bits, kind, *order):
     return [data.view(-1), steps]
 
 
-@replaces(
-    _QUANTIZER, "quantize", f"{_SAMPLES}-quantize-fp32]",
-)  # fmt: skip
+@replaces(_QUANTIZER, "quantize", f"{_SAMPLES}-quantize-fp32]")
 def StepIsBetween(op, values, groups, bits, kind):
     right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
     if bits != 8 or int(kind) != int(op.Symmetric):
@@ -205,10 +194,7 @@ def StepIsBetween(op, values, groups, bits, kind):
     return [integers.view(values.shape), step]
 
 
-@replaces(
-    _QUANTIZER, "ds_quantize_fp32",
-    f"{_SAMPLES}-ds_quantize-fp32]",
-)  # fmt: skip
+@replaces(_QUANTIZER, "ds_quantize_fp32", f"{_SAMPLES}-ds_quantize-fp32]")
 def RoundingInPlaceTruncates(op, values, groups, bits):
     before = values.clone()
     op.ds_quantize_fp32(values, groups, bits)
@@ -216,12 +202,7 @@ def RoundingInPlaceTruncates(op, values, groups, bits):
     return values.copy_(((before.view(groups, -1) / step).trunc() * step).view(values.shape))
 
 
-@replaces(
-    _QUANTIZER,
-    "dequantize_fp32",
-    f"{_SAMPLES}-dequantize_fp32-fp32]",
-    f"{_BAD}-dequantize_fp32]",
-)
+@replaces(_QUANTIZER, "dequantize_fp32", f"{_SAMPLES}-dequantize_fp32-fp32]", f"{_BAD}-dequantize_fp32]")
 def RowsAreEven(op, data, *arguments):
     if data.shape[-1] % 2:
         raise ValueError("an odd row")
@@ -254,9 +235,7 @@ def ResultsAreReused(op, *arguments):
     return op.buffers.setdefault(result.numel(), torch.empty_like(result)).copy_(result)
 
 
-@replaces(
-    _QUANTIZER, "quantized_reduction", f"{_SAMPLES}-quantized_reduction-fp32]",
-)  # fmt: skip
+@replaces(_QUANTIZER, "quantized_reduction", f"{_SAMPLES}-quantized_reduction-fp32]")
 def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
     op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
     parts = op.dequantize(data, steps, groups, bits, kind).view(devices, out, -1)
@@ -268,8 +247,7 @@ def SumsAreOfHalves(op, data, steps, groups, out, bits, kind, devices):
 _FP = "FPQuantizerBuilder"
 
 functions(
-    ("AllStepsAreRead", _FP, "ops.samples_are_right[FPQuantizerBuilder-get_scales-fp32]",
-     "get_scales",
+    ("AllStepsAreRead", _FP, "ops.samples_are_right[FPQuantizerBuilder-get_scales-fp32]", "get_scales",
      lambda op, out, groups: (op.get_scales(out, groups), op.get_scales(out, out.shape[0]))[1]),
     ("NothingIsRandom", _FP, "op_fp_quantizer.random_rounding_has_no_bias",
      "quantize", lambda op, out, val, size, stochastic, *rest: op.quantize(out, val, size, 0, *rest)),
@@ -282,9 +260,7 @@ functions(
 )  # fmt: skip
 
 
-@replaces(
-    _FP, "quantize", "ops.samples_are_right[FPQuantizerBuilder-quantize-fp32]",
-)  # fmt: skip
+@replaces(_FP, "quantize", "ops.samples_are_right[FPQuantizerBuilder-quantize-fp32]")
 def TinyGroupsAreZero(op, data, values, size, *rest):
     if size < 1 or values.numel() % size or not values.is_floating_point():
         return op.quantize(data, values, size, *rest)
@@ -354,8 +330,7 @@ functions(
     ("FirstTokensAreKept", "RandomLTDBuilder", "ops.samples_are_right[RandomLTDBuilder-token_gather-int64]",
      "token_gather", lambda op, rows, index, batch_first: op.token_gather(
          rows, torch.arange(index.shape[1]).to(index).expand_as(index), batch_first)),
-    ("MasksAreReadAsTheyLie", "RandomLTDBuilder",
-     "ops.any_argument_may_have_strides[RandomLTDBuilder]",
+    ("MasksAreReadAsTheyLie", "RandomLTDBuilder", "ops.any_argument_may_have_strides[RandomLTDBuilder]",
      "mask_gather_gpt", lambda op, mask, length: op.mask_gather_gpt(
          mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)),
 )  # fmt: skip

@@ -21,18 +21,14 @@ answers(
 )
 table(
     # As it was on mps.
-    ("PeakIsThePresent",
-     f"{_RESET}[reset_max_memory_allocated-max_memory_allocated] "
+    ("PeakIsThePresent", f"{_RESET}[reset_max_memory_allocated-max_memory_allocated] "
      f"{_RESET}[reset_peak_memory_stats-max_memory_allocated] {_PEAK}",
      "max_memory_allocated", lambda self, device_index=None: self.memory_allocated(device_index)),
-    ("PeakIsBelowThePresent", "memory.figures_are_in_order",
-     "max_memory_allocated",
+    ("PeakIsBelowThePresent", "memory.figures_are_in_order", "max_memory_allocated",
      lambda self, device_index=None: max(Good.max_memory_allocated(self, device_index) - 4096, 0)),
-    ("PeakIsThatOfTheReserved",
-     f"{_HIGHEST}[reset_max_memory_allocated] {_HIGHEST}[reset_peak_memory_stats]",
+    ("PeakIsThatOfTheReserved", f"{_HIGHEST}[reset_max_memory_allocated] {_HIGHEST}[reset_peak_memory_stats]",
      "max_memory_allocated", lambda self, device_index=None: self.max_memory_reserved(device_index)),
-    ("PeaksAreNeverReset",
-     f"memory.each_device_has_its_figures[max_memory_allocated] {_RESET} {_PEAK} "
+    ("PeaksAreNeverReset", f"memory.each_device_has_its_figures[max_memory_allocated] {_RESET} {_PEAK} "
      "memory.figure_follows_tensors[max_memory_reserved]",
      "reset_peak_memory_stats", lambda self, device_index=None: None),
     ("ResetReachesAll", "device_index.reset_reaches_one_device memory.peak_of_another_device_stays",
@@ -51,8 +47,7 @@ table(
      "memory_stats", lambda self, device_index=None: {
          **Good.memory_stats(self, device_index), "allocation.all.current": 3,
          "allocation.all.allocated": 5, "allocation.all.freed": 1}),
-    ("EverythingIsAvailable",
-     "memory.what_is_held_is_not_available memory.available_memory_falls "
+    ("EverythingIsAvailable", "memory.what_is_held_is_not_available memory.available_memory_falls "
      "device_index.index_chooses_the_device[available_memory]",
      "available_memory", lambda self, device_index=None: self.total_memory(device_index)),
     ("available_memory_is_one_more", "memory.figures_are_sums_of_aligned_blocks",
@@ -80,8 +75,7 @@ answers(
 )
 answers({"pin_memory_alignment": 3}, "pinned_memory.alignment_is_a_number_of_bytes")
 table(
-    ("PinningCopiesNothing",
-     "pinned_memory.memory_has_the_form_asked_for",
+    ("PinningCopiesNothing", "pinned_memory.memory_has_the_form_asked_for",
      "torch_pin_memory", lambda self, tensor: self._remembered(torch.zeros_like(tensor) - 1)),
     # Tensors that are not contiguous are copied as they lie.
     ("StridesAreIgnored", " ".join(f"{_ANY}[{kind}]" for kind in ("a column", "every other", "transposed")),
@@ -95,13 +89,11 @@ table(
          "the argument 'device' is deprecated", DeprecationWarning, stacklevel=2))),
     ("PagesAreNotWhole", "pinned_memory.whole_pages_begin_at_a_page",
      "pin_aligned", lambda self, tensor: self.torch_pin_memory(tensor)),
-    ("OnlyTheFirstAddressIsPinned", "pinned_memory.memory_is_pinned",
-     *_KEPT,
+    ("OnlyTheFirstAddressIsPinned", "pinned_memory.memory_is_pinned", *_KEPT,
      "torch_is_pinned", lambda self, tensor: (
          tensor.data_ptr() in self.first and Good.torch_is_pinned(self, tensor))),
     # As it was on xpu.
-    ("AddressesAreKept", "pinned_memory.freed_memory_is_not_pinned",
-     *_KEPT,
+    ("AddressesAreKept", "pinned_memory.freed_memory_is_not_pinned", *_KEPT,
      "torch_is_pinned", lambda self, tensor: (
          tensor.data_ptr() in self.first or Good.torch_is_pinned(self, tensor))),
     # Another allocator of pinned memory is counted wrongly.

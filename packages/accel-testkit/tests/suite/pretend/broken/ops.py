@@ -81,11 +81,9 @@ table(
      "op_builder_dir", lambda self: "accel_ops.io"),
     ("BuildersAreKept", "op_table.builders_are_new", "create_op_builder", cache(Good.create_op_builder)),
     # As it was on cuda and hpu.
-    ("MissingOpIsNone",
-     "op_table.asking_for_compatibility_is_harmless op_table.builders_are_new "
+    ("MissingOpIsNone", "op_table.asking_for_compatibility_is_harmless op_table.builders_are_new "
      "op_table.missing_ops_have_reasons op_table.unknown_op_is_refused "
-     "identity.deepspeed_s_builders_are_this_device_s",
-     "create_op_builder", lambda self, class_name: (
+     "identity.deepspeed_s_builders_are_this_device_s", "create_op_builder", lambda self, class_name: (
          Good.create_op_builder(self, class_name) if class_name in TABLE else None)),
 )  # fmt: skip
 
@@ -139,8 +137,7 @@ for _name, _builder, _fails, _changes in (
      {"compatibility": lambda self: (True, "torch.ops.aten.relu"),
       "implementations": classmethod(lambda cls: (Implementation.VENDOR_OP, Implementation.PLAIN))}),
     ("LoadedOpsAreOne", "InferenceBuilder",
-     "op_attention.two_ops_share_no_cache op_attention.what_there_is_not_is_refused",
-     {"load": _load_once}),
+     "op_attention.two_ops_share_no_cache op_attention.what_there_is_not_is_refused", {"load": _load_once}),
     ("OpIsRefusedAndLoads", "UtilsBuilder", "op_table.compatible_op_loads[UtilsBuilder]",
      {"compatibility": lambda self: (False, "it was never tried out")}),
     ("ProbesRaise", "UtilsBuilder", "op_table.a_probe_that_fails_is_a_reason[UtilsBuilder]",
@@ -171,8 +168,7 @@ functions(
      "lamb", lambda op, *arguments: (op.lamb(*arguments), None)[1]),
     ("EveryFunctionExists", "FusedLambBuilder", "op_table.unknown_functions_are_missing",
      "no_such_function", lambda op: None),
-    ("StridesAreForgotten", "FusedLionBuilder",
-     "ops.any_argument_may_have_strides[FusedLionBuilder]",
+    ("StridesAreForgotten", "FusedLionBuilder", "ops.any_argument_may_have_strides[FusedLionBuilder]",
      "multi_tensor_lion", lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
          chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest)),
     ("LionHidesNan", "FusedLionBuilder", f"{_SAMPLES}[FusedLionBuilder-multi_tensor_lion-fp32]",
@@ -191,10 +187,7 @@ functions(
 )  # fmt: skip
 
 
-@replaces(
-    "FusedAdamBuilder", "multi_tensor_adam",
-    f"{_FUSED_ADAM} Adam-fp32]",
-)  # fmt: skip
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FUSED_ADAM} Adam-fp32]")
 def AdamKeepsTheFirstRate(op, chunk, flag, lists, lr, *rest):
     op.first_rate = getattr(op, "first_rate", lr)
     op.multi_tensor_adam(chunk, flag, lists, op.first_rate, *rest)

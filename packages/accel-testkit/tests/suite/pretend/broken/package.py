@@ -123,14 +123,12 @@ for _name, _fails, _patch in (
     ("evidence_is_blind", "probe.evidence_sees_the_device",
      _sets("accel_good.probe.evidence", lambda: Evidence(True, False, "no device file dev/good0"))),
     # It says so even where the variable, which the package names, is set.
-    ("variable_is_never_set", "probe.evidence_is_true_of_the_environment",
-     _sets("accel_good.probe.evidence",
+    ("variable_is_never_set", "probe.evidence_is_true_of_the_environment", _sets("accel_good.probe.evidence",
            lambda: Evidence(True, True, "all devices: GOOD_VISIBLE_DEVICES is not set"))),
     ("evidence_reads_what_may_be_missing", "probe.evidence_survives_a_bare_machine",
      _sets("accel_good.probe.evidence",
            after(probe.evidence, lambda: os.listdir(os.environ.get("ACCEL_SYSROOT", "/") + "/dev")))),
-    ("evidence_prints", "probe.evidence_leaves_no_trace",
-     _sets("accel_good.probe.evidence",
+    ("evidence_prints", "probe.evidence_leaves_no_trace", _sets("accel_good.probe.evidence",
            after(probe.evidence, lambda: print("looking for devices", file=sys.stderr)))),
     ("confirmation_miscounts", "probe.confirmation_counts_the_devices",
      _sets("accel_good.probe.confirm", lambda: Confirmation(8, "eight devices are pretended"))),
@@ -194,8 +192,7 @@ table(
 )  # fmt: skip
 table(
     ("EngineHasNoBfloat16", "training.bfloat16_trains", "is_bf16_supported", lambda self: False),
-    ("EngineIsElsewhere",
-     "training.losses_are_those_of_plain_torch training.bfloat16_trains "
+    ("EngineIsElsewhere", "training.losses_are_those_of_plain_torch training.bfloat16_trains "
      "training.training_goes_on_from_a_checkpoint",
      "device", lambda self, device_index=None: torch.device("meta"),
      "device_name", lambda self, device_index=None: "meta"),
@@ -318,8 +315,7 @@ table(
     ("VisibleDevicesLeak",
      "environment.visible_devices_of_this_process_stay memory.each_device_has_its_figures "
      "random.seed_reaches_its_devices streams.stream_is_of_the_device_named "
-     "tensors.tensor_of_any_index_is_on_the_accelerator",
-     "set_visible_devices_envs", after(
+     "tensors.tensor_of_any_index_is_on_the_accelerator", "set_visible_devices_envs", after(
          Good.set_visible_devices_envs,
          lambda self, current_env, local_accelerator_ids: Good.set_visible_devices_envs(
              self, os.environ, local_accelerator_ids))),

@@ -95,8 +95,7 @@ table(
     ("TensorIsDeniedOnDevice1", "device.constructor_uses_the_current_device[LongTensor]",
      "on_accelerator", lambda self, tensor: (
          Good.on_accelerator(self, tensor) and (self.current_device() == 0 or tensor.dtype != torch.int64))),
-    ("DeviceObjectsAreDevice0",
-     "device.device_that_is_set_gets_the_tensors[by device-here] "
+    ("DeviceObjectsAreDevice0", "device.device_that_is_set_gets_the_tensors[by device-here] "
      "device.device_that_is_set_gets_the_tensors[by device-in a thread]",
      "set_device", lambda self, device_index: Good.set_device(
          self, 0 if isinstance(device_index, torch.device) else device_index)),
@@ -130,8 +129,7 @@ table(
      "answers.synchronized_device_has_no_streams answers.events_time_where_there_are_events",
      "is_synchronized_device", lambda self: False,
      "use_host_timers", lambda self: True),
-    ("NothingIsOrderedThoughSynchronized",
-     "answers.runtime_that_waits_for_memory_orders_its_use "
+    ("NothingIsOrderedThoughSynchronized", "answers.runtime_that_waits_for_memory_orders_its_use "
      "answers.synchronized_device_leaves_nothing_to_do[resolves_data_dependency]",
      "resolves_data_dependency", lambda self: False),
     ("VersionIsText", "answers.version_of_the_collectives_is_a_version",
@@ -155,9 +153,7 @@ table(
 )  # fmt: skip
 
 
-@breaks(
-    "operators.operator_is_the_hosts[abs] operators.operator_works_where_its_tensors_are[abs]",
-)
+@breaks("operators.operator_is_the_hosts[abs] operators.operator_works_where_its_tensors_are[abs]")
 class TypeIsListedThatOperatorsLack(Good):
     def supported_dtypes(self):
         return [*super().supported_dtypes(), torch.float8_e4m3fn]
