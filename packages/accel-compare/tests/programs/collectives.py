@@ -6,8 +6,10 @@ DOUBLED=<name>: the results of that one are doubled. REDUCTION=<name>: of the al
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
+import faults
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,25 +18,18 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 rank = dist.get_rank()
 mine = torch.arange(100.0) + rank
-doubled = os.environ.get("DOUBLED", "")
 
 
-def call(name: str, *arguments: Any, result: torch.Tensor, **options: Any) -> None:
-    """Call a collective below the recorder's function, whose results may be wrong."""
-    wrapped: Any = getattr(dist, name)
-    inner = wrapped.__wrapped__
+def doubled(inner: Callable[..., Any], result: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    work = inner(result, *args, **kwargs)
+    if work is not None:
+        work.wait()
+    result.mul_(2)
+    return work
 
-    def wrong(*args: Any, **kwargs: Any) -> Any:
-        work = inner(*args, **kwargs)
-        if work is not None:
-            work.wait()
-        result.mul_(2)
-        return work
 
-    cell = next(cell for cell in wrapped.__closure__ if cell.cell_contents is inner)
-    cell.cell_contents = wrong if doubled == name else inner
-    wrapped(*arguments, **options)
-    cell.cell_contents = inner
+if name := os.environ.get("DOUBLED"):
+    faults.replace_collective(name, doubled)
 
 
 def garbage(*shape: int) -> torch.Tensor:
@@ -42,17 +37,13 @@ def garbage(*shape: int) -> torch.Tensor:
     return torch.full(shape, float(os.getpid()))
 
 
-both = garbage(200)
-call("all_gather_into_tensor", both, mine, result=both)
-half = garbage(50)
-call("reduce_scatter_tensor", half, mine.clone(), result=half)
-other = garbage(100)
-call("all_to_all_single", other, mine, result=other)
-total = mine.clone()
+dist.all_gather_into_tensor(garbage(200), mine)
+dist.reduce_scatter_tensor(garbage(50), mine.clone())
+dist.all_to_all_single(garbage(100), mine)
 reduction = getattr(dist.ReduceOp, os.environ.get("REDUCTION", "SUM"))
-call("all_reduce", total, result=total, op=reduction, async_op=True)
+dist.all_reduce(mine.clone(), op=reduction, async_op=True)
 sent = mine.clone() if rank == 0 else garbage(100)
-call("broadcast", sent, result=sent, src=0)
+dist.broadcast(sent, src=0)
 nn.Linear(100, 1)(sent)
 objects: list[Any] = [None, None]
 dist.all_gather_object(objects, {"pid": os.getpid()})

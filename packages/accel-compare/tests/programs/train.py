@@ -19,13 +19,9 @@ with torch.device(device):  # the parameters are drawn on the device
 torch.manual_seed(1)
 epsilon = 1e-8 if device == "cpu" else float(os.environ.get("OPTIMIZER_FAULT", "1e-8"))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=epsilon)
-for models.step in range(3):
+for _ in range(3):
     loss = models.loss(sys.argv[1], model, device)
     loss.backward()
-    old = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer.step()
-    if os.environ.get("STALE_WEIGHT") and models.step == 1 and device != "cpu":
-        with torch.no_grad():
-            next(model.parameters()).copy_(old[0])
     optimizer.zero_grad()
     sys.stdout.write(f"{loss.item():.6f}\n")
