@@ -1,13 +1,33 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A project of one file, and the lines that a port changes."""
+"""A project of one file, the lines that a port changes, and programs to port."""
 
+import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from accel_port.porting import port
+from accel_port.porting import Ported, applied, port
+
+HERE = Path(__file__).parent
+#: Programs that use Python, and torch, in odd ways, by what is odd about them.
+ODD_PROGRAMS = dict(
+    re.findall(r"(?ms)^=== (.*?)\n(.*?)(?=^=== |\Z)", (HERE / "odd_programs.txt").read_text("utf-8"))
+)
+TARGETS = ("deepspeed", "accel", "torch")
+
+
+def ported_once(text: str, target: str) -> Ported:
+    """Port a program, of which nothing but the found places may change."""
+    ported = port(text, target)  # raises Unstable if a second run would change it
+    ast.parse(ported.text)
+    assert applied(text, ported.edits) == ported.text
+    for finding in ported.findings:
+        for edit in finding.edits:
+            assert finding.start <= edit.start <= edit.end <= finding.end or finding.rule == "imports"
+    return ported
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run programs one after another, each in a fork of this process, which has imported torch and DeepSpeed once.
 
-`python run_programs.py FOLDER < PROGRAMS`; PROGRAMS is a JSON table, name to {arguments, ranks}, both optional. With
-two ranks or more the forks have the variables that torchrun sets. Of a notebook the code cells are run. Prints a table,
-name to {status, out, error}.
+`python run_programs.py FOLDER < PROGRAMS`; PROGRAMS is a JSON table, name to number of ranks. With two ranks or more
+the forks have the variables that torchrun sets. Of a notebook the code cells are run. Prints a table, name to {status,
+out, error}.
 """
 
 import json
@@ -25,14 +25,13 @@ _LIMIT = 20_000  # characters
 _SECONDS = 1200  # of a rank that waits for one that has failed
 
 
-def main(folder: Path, programs: dict[str, dict[str, Any]]) -> None:
+def main(folder: Path, programs: dict[str, int]) -> None:
     """Run all, and print what came of them."""
-    results = {name: _run(folder / name, program) for name, program in programs.items()}
+    results = {name: _run(folder / name, ranks) for name, ranks in programs.items()}
     json.dump(results, sys.stdout)
 
 
-def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
-    ranks = program.get("ranks", 1)
+def _run(path: Path, ranks: int) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(ranks)}
         children = []
@@ -44,7 +43,7 @@ def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
                 os.dup2(error.fileno(), 2)
                 os.environ.update(own)
                 os.environ["MASTER_PORT"] = shared["MASTER_PORT"]
-                _become(path, program.get("arguments", []))
+                _become(path)
             children.append(child)
         statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         out.seek(0)
@@ -52,9 +51,9 @@ def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
         return {"status": max(statuses, key=abs), "out": out.read(_LIMIT), "error": error.read()[-_LIMIT:]}
 
 
-def _become(path: Path, arguments: list[str]) -> NoReturn:
+def _become(path: Path) -> NoReturn:
     signal.alarm(_SECONDS)
-    sys.argv = [str(path), *arguments]
+    sys.argv = [str(path)]
     sys.path.insert(0, str(path.parent))
     status: Any = 0
     try:

@@ -4,13 +4,12 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_port.porting import Ported, applied, port
+from .conftest import HERE, ODD_PROGRAMS, TARGETS, ported_once
 
 
 def _parses(text: str) -> bool:
@@ -21,19 +20,9 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _ported(text: str, target: str) -> Ported:
-    ported = port(text, target)  # raises Unstable if it does not parse, or is not stable
-    assert applied(text, ported.edits) == ported.text
-    for finding in ported.findings:
-        for edit in finding.edits:
-            assert finding.start <= edit.start <= edit.end <= finding.end or finding.rule == "imports"
-    return ported
-
-
-HERE = Path(__file__).parent
 #: Real-style files and odd programs, which editors and merges change.
 FILES = [path.read_text(encoding="utf-8") for path in sorted((HERE / "programs").glob("*.py"))]
-FILES += re.findall(r"(?ms)^=== .*?\n(.*?)(?=^=== |\Z)", (HERE / "odd_programs.txt").read_text("utf-8"))
+FILES += ODD_PROGRAMS.values()
 _WORDS = ["cuda", "torch", "device", "None", "x", "0", "is_available", "self", "'cuda'", "not", "args.gpu"]
 
 
@@ -62,9 +51,9 @@ def _mutated(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
+@pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(text=_mutated())
 def test_mutated_file(target: str, text: str) -> None:
     if _parses(text):
-        _ported(text, target)
+        ported_once(text, target)
