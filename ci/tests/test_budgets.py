@@ -3,6 +3,7 @@
 """Limits of size, and subjects of commits."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -35,11 +36,6 @@ def _limited(repository: Repository, core: int, end: int = 0) -> None:
     repository.commit()
 
 
-def _source(repository: Repository, text: str, name: str = "more") -> None:
-    repository.write(f"packages/accel-core/src/accel_core/{name}.py", text)
-    repository.commit()
-
-
 def test_limit_falls_with_its_part(repository: Repository) -> None:
     _limited(repository, core=50)
     size = budgets.sizes(repository.root)["accel-core"]
@@ -57,36 +53,31 @@ def test_limit_stops_at_its_end(repository: Repository) -> None:
     assert parse_toml((repository.root / budgets.LIMITS).read_text())["limits"]["accel-core"] == 40
 
 
-def test_line_over_the_limit_is_refused(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+def _add_class(repository: Repository) -> None:
+    for module in ("accel_core", "accel_cpu"):
+        path = f"packages/{module.replace('_', '-')}/src/{module}/more.py"
+        repository.write(path, "class Row:\n    pass\n")
+
+
+#: What is printed, and the change that it is about.
+REFUSED: dict[str, Callable[[Repository], None]] = {
+    "accel-core is over its limit": lambda repository: repository.write(
+        "packages/accel-core/src/accel_core/more.py", "x = 1\n"
+    ),
+    "the limit of accel-core was raised": lambda repository: _limited(repository, core=51),
+    "accel-new has no limit": lambda repository: repository.package("accel-new"),
+    f"{budgets.TWICE} is over": _add_class,
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_change_is_refused(what: str, repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     _limited(repository, core=50)
     assert budgets.main(repository.root) == 0
-    _source(repository, "x = 1\n")
-    assert budgets.main(repository.root) == 1
-    assert "accel-core is over its limit" in capsys.readouterr().err
-
-
-def test_raised_limit_is_refused(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
-    _limited(repository, core=50)
-    _limited(repository, core=51)
-    assert budgets.main(repository.root) == 1
-    assert "the limit of accel-core was raised" in capsys.readouterr().err
-
-
-def test_part_needs_a_limit(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
-    _limited(repository, core=50)
-    repository.package("accel-new")
+    REFUSED[what](repository)
     repository.commit()
     assert budgets.main(repository.root) == 1
-    assert "accel-new has no limit" in capsys.readouterr().err
-
-
-def test_class_name_used_twice(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
-    _limited(repository, core=50)
-    _source(repository, "class Row:\n    pass\n")
-    repository.write("packages/accel-cpu/src/accel_cpu/more.py", "class Row:\n    pass\n")
-    repository.commit()
-    assert budgets.main(repository.root) == 1
-    assert budgets.TWICE in capsys.readouterr().err
+    assert what in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -112,21 +112,6 @@ def test_call_without_a_decision_is_reported(tmp_path: Path) -> None:
     assert {f"no decision: new: new.py:f: {text}" for text in texts} <= {*map(str, problems)}
 
 
-def test_the_page_has_every_option_of_every_command_and_no_other() -> None:
-    block = r"^##+ accel ([\w -]+?)(?: \([\w-]+\))?\n\n```text\n(.+?)^```$"
-    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(block, page, re.MULTILINE | re.DOTALL))
-    expected = {name: parser for name, _, parser in feature_matrix.parsers()}
-    assert shown.keys() == expected.keys(), "python -m ci.feature_matrix write"
-    for name, parser in expected.items():
-        options = {o for a in parser._actions for o in a.option_strings if o.startswith("--")}
-        listed = set(re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", shown[name], re.MULTILINE))
-        hidden = {o for a in parser._actions for o in a.option_strings if a.help == "==SUPPRESS=="}
-        assert listed <= options, name
-        missing = {option for option in options - hidden - {"--help"} if option not in shown[name]}
-        assert missing == set(), f"{name}: python -m ci.feature_matrix write"
-
-
 # --- the page of versions is what the packages require and what accel-core does with interface numbers
 
 VERSIONS_PAGE = (ROOT / "docs/versions.md").read_text(encoding="utf-8")

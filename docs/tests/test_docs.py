@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import env
 from accel_core.errors import AccelError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,11 +128,6 @@ def test_the_page_of_errors_has_the_beginning_of_every_error() -> None:
                 beginnings = {text.partition(": ")[0] for text in texts(message)}
                 missing |= {(code, text) for text in beginnings if f"`` {text} ``" not in ERRORS[code]}
     assert {(code, text) for code, text in missing if text.strip("… ")} == set(), "to add to *Messages:*"
-
-
-def test_every_variable_is_described() -> None:
-    page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
-    assert [variable.name for variable in env.VARIABLES if f"`{variable.name}`" not in page] == []
 
 
 def test_every_test_that_the_security_page_names_exists() -> None:
