@@ -82,32 +82,25 @@ def python_mutant(source: str, place: tuple[int, int]) -> tuple[int, str, str, s
 
 def _changed(node: ast.AST, how: int) -> bool:
     """Change a node in place, if there is a way of this number."""
-    if how == 0 and isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _SWAPS:
-        node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
-    elif how == 0 and isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-        node.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
-    elif how == 0 and isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
-        node.value = not node.value if isinstance(node.value, bool) else node.value + 1  # type: ignore[operator]
-    elif how == 0 and isinstance(node, ast.IfExp):
-        node.body, node.orelse = node.orelse, node.body
-    elif (
-        how == 1
-        and isinstance(node, ast.Call)
-        and len(node.args) > 1
-        and "transpose" not in ast.unparse(node.func)
-    ):
-        node.args[0], node.args[1] = node.args[1], node.args[0]
-    elif (
-        how == 2
-        and isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr.endswith("_")
-    ):
-        node.func, node.args, node.keywords = ast.Name("_same"), [node.func.value], []
-    elif how == 1 and isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node.op = ast.UAdd()
-    else:
-        return False
+    match how, node:
+        case 0, ast.BinOp() | ast.BoolOp() if type(node.op) in _SWAPS:
+            node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
+        case 0, ast.Compare() if type(node.ops[0]) in _SWAPS:
+            node.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
+        case 0, ast.Constant(value=bool(value)):
+            node.value = not value
+        case 0, ast.Constant(value=int(value) | float(value)):
+            node.value = value + 1
+        case 0, ast.IfExp():
+            node.body, node.orelse = node.orelse, node.body
+        case 1, ast.Call(args=[first, second, *_]) if "transpose" not in ast.unparse(node.func):
+            node.args[:2] = second, first
+        case 1, ast.UnaryOp(op=ast.USub()):
+            node.op = ast.UAdd()
+        case 2, ast.Call(func=ast.Attribute(value=changed, attr=name)) if name.endswith("_"):
+            node.func, node.args, node.keywords = ast.Name("_same"), [changed], []
+        case _:
+            return False
     return True
 
 

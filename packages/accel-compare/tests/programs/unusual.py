@@ -9,57 +9,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-PROGRAMS: list[Callable[[], object]] = []
 
-
-@PROGRAMS.append
-def sparse_gradients() -> None:
-    nn.Embedding(10, 4, sparse=True)(torch.arange(3)).sum().backward()
-
-
-@PROGRAMS.append
-def lazy_parameters() -> None:
-    nn.Sequential(nn.LazyLinear(3))(torch.ones(2, 5)).sum().backward()
-
-
-@PROGRAMS.append
-def nested_tensors() -> None:
-    nn.Linear(4, 2)(torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)]))
-
-
-@PROGRAMS.append
-def conjugate_views() -> None:
-    nn.Identity()(torch.ones(3, dtype=torch.complex64).conj())
-
-
-@PROGRAMS.append
-def vmap() -> None:
-    torch.vmap(nn.Linear(4, 4))(torch.ones(3, 4))
-
-
-@PROGRAMS.append
 def default_device() -> None:
     torch.set_default_device("cpu")
     nn.Linear(3, 3)(torch.ones(2, 3))
 
 
-@PROGRAMS.append
-def inference_mode() -> None:
-    with torch.inference_mode():
-        nn.Linear(3, 3)(torch.ones(2, 3))
-
-
-@PROGRAMS.append
-def no_features() -> None:
-    nn.Linear(0, 4)(torch.ones(2, 0)).sum().backward()
-
-
-@PROGRAMS.append
-def mask_of_the_least_double() -> None:
-    nn.Identity()(torch.full((3,), torch.finfo(torch.float64).min, dtype=torch.float64))
-
-
-@PROGRAMS.append
 def modes_of_the_program() -> None:
     counter, layer = FlopCounterMode(display=False), nn.Linear(8, 8)
     with counter:
@@ -69,7 +24,6 @@ def modes_of_the_program() -> None:
     assert counter.get_total_flops() == counted
 
 
-@PROGRAMS.append
 def raising_module() -> None:
     class Raising(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -81,6 +35,21 @@ def raising_module() -> None:
         nn.Linear(1, 1)(torch.ones(1))
 
 
-for program in PROGRAMS:
+_NESTED = [torch.ones(2, 4), torch.ones(3, 4)]
+_LEAST = torch.finfo(torch.float64).min
+PROGRAMS: dict[str, Callable[[], object]] = {
+    "sparse gradients": lambda: nn.Embedding(10, 4, sparse=True)(torch.arange(3)).sum().backward(),
+    "lazy parameters": lambda: nn.Sequential(nn.LazyLinear(3))(torch.ones(2, 5)).sum().backward(),
+    "nested tensors": lambda: nn.Linear(4, 2)(torch.nested.nested_tensor(_NESTED)),
+    "conjugate views": lambda: nn.Identity()(torch.ones(3, dtype=torch.complex64).conj()),
+    "vmap": lambda: torch.vmap(nn.Linear(4, 4))(torch.ones(3, 4)),
+    "default device": default_device,
+    "inference mode": torch.inference_mode()(lambda: nn.Linear(3, 3)(torch.ones(2, 3))),
+    "no features": lambda: nn.Linear(0, 4)(torch.ones(2, 0)).sum().backward(),
+    "mask of the least double": lambda: nn.Identity()(torch.full((3,), _LEAST, dtype=torch.float64)),
+    "modes of the program": modes_of_the_program,
+    "raising module": raising_module,
+}
+for name, program in PROGRAMS.items():
     program()
-    sys.stdout.write(f"{program.__name__}\n")
+    sys.stdout.write(f"{name}\n")
