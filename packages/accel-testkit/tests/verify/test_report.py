@@ -187,12 +187,14 @@ def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Path, "home", lambda: Path("/data/a.lovelace"))
     text = (
         f"File /data/a.lovelace/run.py on node17 (10.20.30.40, node17.cluster.example), card "
-        f"12345678-90ab-cdef-1234-567890abcdef, a.lovelace@mail.example, {tmp_path}/steps, 127.0.0.1 torch 2.13.0"
+        f"12345678-90ab-cdef-1234-567890abcdef, a.lovelace@mail.example, {tmp_path}/steps, 127.0.0.1 torch 2.13.0, "
+        "https://s3cret@proxy.example, 0a:1b:2c:3d:4e:5f"
     )
     failures = [{"name": "n", "reason": text}]
     row = StepRow("x", "x", "failed", found=text, failures=failures, table=[{"fact": text}])
     shown = json.dumps(asdict(Privacy(tmp_path).row(row)))
-    for secret in ("lovelace", "node17", "10.20.30.40", "567890abcdef", "mail.example", str(tmp_path)):
+    secrets = ("lovelace", "node17", "10.20.30.40", "567890abcdef", "mail.example", "s3cret", "4e:5f")
+    for secret in (*secrets, str(tmp_path)):
         assert secret not in shown
     for kept in ("run.py", "127.0.0.1", "2.13.0", "/steps"):
         assert kept in shown
