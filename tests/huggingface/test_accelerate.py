@@ -3,13 +3,11 @@
 """An unchanged program of Hugging Face's accelerate trains on the accelerator with the losses of plain PyTorch."""
 
 import importlib.util
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shared.children import on_device
+from .conftest import trained
 
 NEEDED = ("accelerate", "deepspeed", "accel_sim")
 if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
@@ -22,20 +20,9 @@ PROGRAM = Path(__file__).with_name("with_accelerate.py")
 RANKS = {"cpu": 1, "npu": 2, "hpu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
 
 
-def losses(key: str, ranks: int, stage: int) -> dict[str, Any]:
-    """What the program prints on an accelerator; stage -1 is plain PyTorch."""
-    launcher = (
-        ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}") if ranks > 1 else ()
-    )
-    done = on_device(key, *launcher, PROGRAM, "--stage", stage)
-    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
-    answer: dict[str, Any] = json.loads(line)
-    return answer
-
-
 @pytest.fixture(scope="module")
 def plain() -> list[float]:
-    found: list[float] = losses("cpu", ranks=1, stage=-1)["losses"]
+    found: list[float] = trained("cpu", PROGRAM, "--stage", -1)["losses"]  # in plain PyTorch
     assert found[-1] < found[0]
     return found
 
@@ -44,6 +31,7 @@ def plain() -> list[float]:
 @pytest.mark.parametrize("key", RANKS)
 @pytest.mark.parametrize("stage", [2, 3])
 def test_accelerate_trains_as_plain_pytorch_does(key: str, stage: int, plain: list[float]) -> None:
-    answer = losses(key, RANKS[key], stage)
+    ranks = RANKS[key] if RANKS[key] > 1 else None
+    answer = trained(key, PROGRAM, "--stage", stage, ranks=ranks)
     assert answer.pop("losses") == pytest.approx(plain, rel=1e-5)
     assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": RANKS[key], "stage": stage}

@@ -3,14 +3,13 @@
 """Lightning with the two classes of docs/lightning.md trains with DeepSpeed, with the losses of plain PyTorch."""
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from shared.children import on_device
+from .conftest import trained
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "lightning_program.py"
@@ -43,9 +42,7 @@ def _plain_losses() -> list[float]:
 )
 def test_lightning_trains_as_plain_pytorch_does(key: str, ranks: int, stage: int) -> None:
     asked = {"DS_ACCELERATOR": "cpu"} if key == "cpu" else {}
-    done = on_device(key, PROGRAM, "--devices", ranks, "--stage", stage, devices=ranks, **asked)
-    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
-    answer = json.loads(line)
+    answer = trained(key, PROGRAM, "--devices", ranks, "--stage", stage, devices=ranks, **asked)
     assert answer.pop("losses") == pytest.approx(_plain_losses(), rel=1e-5)
     assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": ranks}
 

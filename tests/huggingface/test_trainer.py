@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.children import on_device
+from .conftest import trained
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11),
@@ -35,15 +35,11 @@ def _run(
 ) -> dict[str, Any]:
     """What the program reports; without a stage it is run by Python alone, and has no DeepSpeed."""
     options = OPTIONS | more | {"output_dir": out, "per_device_train_batch_size": BATCH // ranks}
-    launcher: tuple[str, ...] = ()
     if stage is not None:
         options["deepspeed"] = HERE / f"zero{stage}.json"
-        launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
     flags = (text for name, value in options.items() for text in (f"--{name}", value))
-    done = on_device(key, *launcher, HERE / program, *flags, HF_HUB_OFFLINE="1")
-    (line,) = (line for line in done.out.splitlines() if line.startswith('{"losses"'))
-    answer: dict[str, Any] = json.loads(line)
-    return answer
+    started = None if stage is None else ranks
+    return trained(key, HERE / program, *flags, ranks=started, HF_HUB_OFFLINE="1")
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,12 @@
 import importlib
 import os
 import pkgutil
+from pathlib import Path
 
 import pytest
 
 import benchmarks
+from shared.children import on_device
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
@@ -21,3 +23,16 @@ def test_benchmark_can_be_imported_and_chooses_nothing_for_its_importer(name: st
 def chosen() -> dict[str, str]:
     """Return the variables of selection and of the bridge; torch sets some of its own."""
     return {name: value for name, value in os.environ.items() if name.startswith(("ACCEL_", "DS_", "PATH"))}
+
+
+@pytest.mark.slow
+def test_part_for_gpus_has_a_row_for_each_goal() -> None:
+    """On a simulated GPU, whose times mean nothing."""
+    root = Path(__file__).parents[2]
+    done = on_device("cuda", "-m", "benchmarks.device", "--try", PYTHONPATH=str(root))
+    goals = [line.split(" | ")[3] for line in done.out.splitlines()[2:]]
+    assert goals == [
+        ">= 85 %", "<= 1.03 of upstream's time",
+        *2 * [">= 75 %", ">= 8 times", "<= 1.05 of upstream's time"],
+        "< 0.1 s from a cubin", "<= 8 µs",
+    ]  # fmt: skip
