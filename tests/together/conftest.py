@@ -6,9 +6,7 @@ import importlib.metadata
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import pytest
 import accel_sim
 from accel_core import env, processes
 from accel_sim import build, settings, vendors
-from accel_testkit import new_vendor
 
 DETECT = Path(__file__).with_name("detect.py")
 PACKAGES = {f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")}
@@ -62,18 +59,15 @@ class Machine:
         self.builds: dict[str, str] = {}
         self.variables: dict[str, str] = {}
 
-    def install(
-        self, *keys: str, autoload: bool = False, files: bool = True, behaviour: Iterable[str] = ()
-    ) -> None:
-        """Runtimes of these vendors, as `accel sim` gives them; keys, or files that describe a device.
+    def install(self, *keys: str, autoload: bool = False, files: bool = True) -> None:
+        """Runtimes of these vendors, as `accel sim` gives them.
 
-        autoload:  `import torch` imports them, where the real ones ask for it.
-        files:     the machine has their device files, or their build of torch.
-        behaviour: see `accel sim --list`.
+        autoload: `import torch` imports them, where the real ones ask for it.
+        files:    the machine has their device files, or their build of torch.
         """
         for key in keys:
             vendor = vendors.find(key)
-            environment = accel_sim.environment(key, devices=2, behaviour=behaviour, base={})
+            environment = accel_sim.environment(key, devices=2, base={})
             stand_in = Path(environment["PYTHONPATH"])
             of_torch = not vendor.packages
             skip = () if autoload or of_torch else ("entry_points.txt",)
@@ -88,26 +82,6 @@ class Machine:
         lines = (f"{name} = {value!r}\n" for name, value in self.builds.items())
         (self.root / "torch").mkdir(exist_ok=True)
         (self.root / "torch/version.py").write_text("".join(lines), encoding="utf-8")
-
-    def new_vendor(self, key: str) -> str:
-        """Make and install what `accel new-vendor` gives; the description of its device."""
-        folder = self.root / f"accel-{key}"
-        new_vendor.render({"key": key}, folder)
-        options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-        done = self._run(
-            ["-m", "pip", "install", *options, "--target", str(self.site), str(folder)], dict(os.environ)
-        )
-        assert done.returncode == 0, done.stderr
-        return str(folder / "tests/simulated.json")
-
-    def package(self, name: str, version: str, source: str = "", **sources: str) -> None:
-        """A package of our making: its metadata, and its modules' sources."""
-        info = self.site / f"{name}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (self.site / name).mkdir(exist_ok=True)
-        for stem, text in {"__init__": source, **sources}.items():
-            (self.site / name / f"{stem}.py").write_text(text, encoding="utf-8")
 
     def environment(self, device: str = "", **variables: str) -> dict[str, str]:
         """Of its processes. device: the one that works here, if it is torch's own (xpu, cuda, mps) or described."""
@@ -124,24 +98,15 @@ class Machine:
             **variables,
         }
 
-    def detect(self, device: str = "", *options: str, **variables: str) -> Detected:
+    def detect(self, device: str = "", **variables: str) -> Detected:
         """A fresh process selects."""
-        done = self._run([str(DETECT), *options], self.environment(device, **variables))
+        command = [sys.executable, "-W", "ignore", str(DETECT)]
+        done = processes.run(command, 300, env=self.environment(device, **variables), cwd=self.root)
         assert done.returncode == 0, done.stderr[-3000:]
         return Detected(json.loads(done.stdout.splitlines()[-1]))
 
-    def doctor(self, **variables: str) -> Detected:
-        """`accel doctor` asks every candidate, each in a process of its own."""
-        command = ["-m", "accel_core.cli", "doctor", "--json", "--timeout", "120"]
-        report = json.loads(self._run(command, self.environment(**variables)).stdout)
-        (chosen,) = (c["key"] for c in report["candidates"] if c["state"] == "chosen")
-        return Detected({**report, "chosen": chosen, "imported": []})
-
     def _visible(self) -> tuple[str, ...]:
         return tuple(name for vendor in vendors.VENDORS for name in vendor.visible.variables)
-
-    def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return processes.run([sys.executable, "-W", "ignore", *command], 300, env=environment, cwd=self.root)
 
 
 @pytest.fixture

@@ -13,21 +13,16 @@ import accel_core
 #: Import names of everything that a candidate's runtime may be.
 RUNTIMES = (
     "intel_extension_for_deepspeed", "intel_extension_for_pytorch", "torch_npu", "torch_sdaa",
-    "habana_frameworks.torch", "torch_mlu", "torch_newcard",
+    "habana_frameworks.torch", "torch_mlu",
 )  # fmt: skip
 
 logging.disable(logging.WARNING)
 explanation = accel_core.explain()
 answer = {
     **explanation.to_dict(),
-    "text": str(explanation),
     "imported": [name for name in RUNTIMES if name in sys.modules],
     "claimed": torch._C._get_privateuse1_backend_name(),
 }
 if not explanation.error:
     answer["class"] = type(accel_core.get_accelerator()).__name__
-if "deepspeed" in sys.argv:
-    from deepspeed.accelerator import get_accelerator
-
-    answer["same"] = get_accelerator() is accel_core.get_accelerator()
 print(json.dumps(answer))

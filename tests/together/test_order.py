@@ -35,16 +35,3 @@ def test_the_first_with_devices_is_chosen_and_none_below_is_imported(machine: An
     assert found.states("outranked") == below | {"cpu"}
     above = set(KEYS) - set(present)
     assert found.states("absent") >= {LABELS.get(key, key) for key in above}
-
-
-@pytest.mark.slow
-def test_a_third_party_s_package_takes_its_place_in_the_order(machine: Any) -> None:
-    device = machine.new_vendor("newcard")
-    machine.install(device, "cuda")
-    found = machine.detect(device)
-    assert (found.chosen, found.imported) == ("newcard", ["torch_newcard"])
-    assert found.states("outranked") == {"cuda", "cpu"}
-    machine.install("mlu")
-    found = machine.detect(device)
-    assert (found.chosen, found.imported) == ("mlu", ["torch_mlu"])
-    assert found.states("outranked") == {"newcard", "cuda", "cpu"}

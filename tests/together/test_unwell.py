@@ -10,12 +10,6 @@ import pytest
 from accel_sim import behaviours
 from shared.children import on_device
 
-#: A runtime that takes torch's PrivateUse1 slot and then fails.
-CLAIMS_AND_FAILS = """
-import torch
-torch.utils.rename_privateuse1_backend("npu")
-raise RuntimeError("Initialize:torch_npu/csrc/core/npu/sys_ctrl/npu_sys_ctrl.cpp: device 0 is in use")
-"""
 #: Ways of real runtimes to fail at import, and the devices that are left.
 QUICK = ("npu.no-cann", "hpu.no-library")
 FAILURES = [
@@ -55,39 +49,6 @@ def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, beha
         assert f"fails with {behaviour.error.__name__}: " in found.reason(key)
         (warning,) = found.answer["warnings"]
         assert warning.startswith(f"{key} is broken and ")
-
-
-@pytest.mark.slow
-def test_a_runtime_that_took_the_slot_and_failed_blocks_the_others(machine: Any) -> None:
-    machine.install("sdaa", "hpu", "mlu")
-    machine.install("npu")
-    for path in machine.site.glob("torch_npu*"):
-        path.rename(machine.root / path.name)
-    machine.package("torch_npu", "2.13.0", CLAIMS_AND_FAILS)
-    found = machine.detect()
-    assert found.chosen == "hpu"
-    assert "npu" in found.states("broken") <= {"npu", "npu (deepspeed)"}
-    assert found.states("blocked") == {"sdaa"}
-    assert "device 0 is in use" in found.reason("npu")
-    assert "ACCEL_SKIP=npu" in found.reason("sdaa")
-    assert found.imported == ["habana_frameworks.torch"]
-    skipped = machine.detect(ACCEL_SKIP="npu")
-    assert (skipped.chosen, skipped.imported) == ("sdaa", ["torch_sdaa"])
-    assert skipped.states("blocked") == {"npu"}
-
-
-@pytest.mark.slow
-def test_a_runtime_without_a_free_device_blocks_the_others_of_its_slot(machine: Any) -> None:
-    machine.install("npu", "sdaa", "mlu")
-    none = {"ASCEND_RT_VISIBLE_DEVICES": ""}
-    found = machine.detect(**none)
-    assert found.answer["error"].startswith("sdaa and mlu cannot be used")
-    assert found.reason("npu").startswith("torch.npu counts 0; ASCEND_RT_VISIBLE_DEVICES is empty, ")
-    assert found.states("blocked") == {"sdaa", "mlu"}
-    assert "ACCEL_SKIP=npu" in found.answer["error"]
-    assert machine.detect(**none, ACCEL_SKIP="npu").chosen == "sdaa"
-    strict = machine.detect(**none, ACCEL_STRICT="1")
-    assert "[ACC-205]" in strict.answer["error"]
 
 
 def test_a_stale_runtime_that_torch_loads_by_itself_is_named_with_the_way_out(machine: Any) -> None:

@@ -276,11 +276,20 @@ def test_case(name: str, body: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("guard", "level"), [("", Level.REVIEW), ("torch.cuda.is_available() and ", Level.REWRITTEN)]
+    ("code", "levels", "words"),
+    [
+        ("print(torch.cuda.memory_allocated())", [Level.REVIEW], "it was 0"),
+        ("print(torch.cuda.is_available() and torch.cuda.memory_allocated())", [Level.REWRITTEN] * 2, ""),
+        # In a program, which evaluates the default when it starts.
+        (CASES["default evaluated at import, in a library"][0] + "\n\n\nf()", [Level.REVIEW], "import"),
+        ("def f(device):\n    torch.cuda.synchronize(device)", [Level.REVIEW], "index"),
+    ],
+    ids=["was 0 on the CPU", "was not asked on the CPU", "default at import", "device for an index"],
 )
-def test_memory_that_was_none_on_the_cpu_is_flagged(guard: str, level: Level) -> None:
-    ported = port(f"import torch\n\nprint({guard}torch.cuda.memory_allocated())\n")
-    assert ported.findings[-1].level is level
+def test_what_may_be_wrong_is_flagged(code: str, levels: list[Level], words: str) -> None:
+    findings = port(f"import torch\n\n\n{code}\n").findings
+    assert [finding.level for finding in findings] == levels
+    assert words in f"{findings[-1].message} {findings[-1].advice}"
 
 
 def test_objects_of_a_class_beside_a_program_are_not_its_own(project: Callable[..., Path]) -> None:
@@ -361,16 +370,3 @@ def test_target_has_its_own_way(
     target: str, before: str, after: str | None, body: Callable[..., str]
 ) -> None:
     assert body(before, target) == (after or before)
-
-
-def test_default_evaluated_at_import_is_flagged_in_a_program() -> None:
-    library, _ = CASES["default evaluated at import, in a library"]
-    (finding,) = port(f"import torch\n\n\n{library}\n\n\nf()\n").findings
-    assert finding.level is Level.REVIEW
-    assert "import" in finding.advice
-
-
-def test_device_by_its_name_where_an_index_is_expected_is_flagged() -> None:
-    (finding,) = port("import torch\n\n\ndef f(device):\n    torch.cuda.synchronize(device)\n").findings
-    assert finding.level is Level.REVIEW
-    assert "index" in finding.message

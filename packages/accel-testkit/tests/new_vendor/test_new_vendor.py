@@ -52,7 +52,7 @@ def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str]) -> 
     report = json.loads(run("accel_core.cli", "doctor", "--json", "--timeout", "120", **device))
     (found,) = [candidate for candidate in report["candidates"] if candidate["key"] == KEY]
     assert (found["state"], found["devices"]) == ("chosen", 2), found["reason"]
-    assert found["package"] == f"accel-{KEY}"
+    assert (found["package"], found["priority"]) == (f"accel-{KEY}", 260)  # above cuda, below mlu
 
 
 def hardware(folder: Path, **environment: str) -> configparser.SectionProxy:
