@@ -194,15 +194,16 @@ def test_uninstalled_distribution_is_hidden(fake_runtime: FakeRuntime) -> None:
     assert (distribution_version("copier"), module_exists("copier")) == ("1.0", True)
 
 
-@pytest.mark.parametrize("url", [(), ("--url", "https://git.acme.dev/accel-toy")])
+@pytest.mark.parametrize("url", ["", "https://git.acme.dev/accel-toy"])
 def test_the_address_is_a_step_only_where_it_is_a_placeholder(make, tmp_path, capsys, url) -> None:
-    assert make(KEY, *url) == 0
+    assert make(KEY, *(("--url", url, "--email", "team@acme.dev") if url else ())) == 0
     printed = capsys.readouterr().out
     assert ("grep -rn forge.example ." in printed) == (not url)
     project = (tmp_path / f"accel-{KEY}/pyproject.toml").read_text(encoding="utf-8")
     assert ("forge.example" in project) == (not url)
-    assert url or f'Homepage = "https://forge.example/OWNER/accel-{KEY}"' in project
-    assert "email" not in project
+    assert f'Homepage = "{url or f"https://forge.example/OWNER/accel-{KEY}"}"\n' in project
+    email = ', email = "team@acme.dev"' if url else ""
+    assert f'authors = [{{ name = "The accel-{KEY} authors"{email} }}]' in project
     assert "packages/accel-ops" not in printed
     page = Path(printed.splitlines()[-1].partition(": ")[2])
     assert page.read_text(encoding="utf-8").startswith("# Writing a vendor package")

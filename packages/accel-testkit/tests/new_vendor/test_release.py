@@ -61,15 +61,6 @@ def test_sdist_and_wheel_are_built_and_accepted(package: Path, tmp_path: Path) -
         assert {Path(name).name for name in sdist_file.getnames()} >= {"LICENSE", "CHANGELOG.md", "vendor.py"}
 
 
-def test_the_metadata_have_what_was_answered(xyz: Path, tmp_path: Path) -> None:
-    run("build", "--no-isolation", "--wheel", "--outdir", tmp_path, xyz)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        text = archive.read(name).decode()
-    assert "Author-email: The accel-xyz authors <team@acme.example>" in text
-    assert "Project-URL: Homepage, https://acme.example/accel-xyz\n" in text
-
-
 def test_towncrier_moves_the_fragments_into_the_changelog(xyz: Path, tmp_path: Path) -> None:
     # towncrier's own environment has no accel_core.
     (tmp_path / "accel_core.py").write_text("raise ImportError('accel_core')\n", encoding="utf-8")
