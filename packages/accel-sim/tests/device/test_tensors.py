@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory, storages, views, random numbers, streams; sparse and quantized tensors, rare dtypes, DLPack."""
+"""Memory, storages, views, random numbers; sparse and quantized tensors, rare dtypes, DLPack, layers."""
 
 import io
-import warnings
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 from .conftest import Device, raises, same
 
@@ -19,6 +20,9 @@ def test_devices_do_not_mix(device: Device) -> None:
     here = torch.ones(2, device=device.type)
     raises(lambda: here + torch.ones(2), RuntimeError, "on the same device")
     raises(lambda: here @ torch.ones(2), RuntimeError, "on the same device")
+    host = torch.Generator()
+    message = f"Expected a '{device.type}' device type for generator but found 'cpu'"
+    raises(lambda: torch.rand(2, device=device.type, generator=host), RuntimeError, message)
     same(here * torch.tensor(2.0), [2.0, 2.0])
     same(here[torch.tensor([1, 0])], [1.0, 1.0])
     raises(lambda: torch.ones(2)[here.long()], RuntimeError, "same device as the indexed tensor")
@@ -38,28 +42,9 @@ def test_a_typed_tensor_class_constructs_as_that_of_the_host_does(device: Device
     raises(lambda: made(torch.ones(2)), TypeError, f"device={device.type}")
 
 
-def test_generators_give_the_cpu_numbers(device: Device) -> None:
-    here, host = torch.Generator(device.type).manual_seed(1), torch.Generator().manual_seed(1)
-    same(torch.rand(3, device=device.type, generator=here), torch.rand(3, generator=host))
-    state = here.get_state()
-    first = torch.rand(2, device=device.type, generator=here)
-    here.set_state(state)
-    same(torch.rand(2, device=device.type, generator=here), first)
-    message = f"Expected a '{device.type}' device type for generator but found 'cpu'"
-    raises(lambda: torch.rand(2, device=device.type, generator=host), RuntimeError, message)
-
-
 def test_data_loader_pins(device: Device) -> None:
     for batch in torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, pin_memory=True):  # type: ignore[arg-type]
         assert batch.is_pinned()
-
-
-def test_views(device: Device) -> None:
-    tensor = torch.arange(12.0, device=device.type).view(3, 4)
-    tensor.t()[1:3].add_(1)
-    assert tensor[0, 1].item() == 2
-    for view in (lambda t: t[:, ::2], lambda t: t.unfold(1, 2, 1), lambda t: t.t().reshape(-1), torch.diag):
-        same(view(tensor), view(tensor.cpu()))
 
 
 def test_out_arguments(device: Device) -> None:
@@ -110,73 +95,14 @@ def test_save_and_load(device: Device) -> None:
         assert loaded.device.type == expected
 
 
-def test_complex_numbers(device: Device) -> None:
-    tensor = torch.tensor([1 + 2j, 3 - 1j])
-    here = tensor.to(device.type)
-    same(here.conj().resolve_conj(), tensor.conj().resolve_conj())
-    same(here.conj() @ here, tensor.conj() @ tensor)
-    same(here.imag, tensor.imag)
-
-
 def test_type_names(device: Device) -> None:
     name = torch.ones(1, device=device.type).type()
     assert torch.ones(1).type(name).device == device.first
 
 
-def _both(device: Device, run: Any) -> tuple[Any, Any]:
-    torch.manual_seed(3)
-    here = run(device.type)
-    torch.manual_seed(3)
-    return here, run("cpu")
-
-
-def test_sparse_tensors(device: Device) -> None:
-    def run(place: str) -> torch.Tensor:
-        indices, values = torch.tensor([[0, 2, 2]]), torch.tensor([1.0, 2.0, 3.0])
-        made = torch.sparse_coo_tensor(indices, values, (4,), device=place)
-        assert made.device.type == place
-        doubled = made + made
-        assert doubled.coalesce().is_coalesced()
-        return doubled.to_dense() + made.cpu().to(place).to_dense()
-
-    same(*_both(device, run))
-
-
-def test_sparse_gradients(device: Device) -> None:
-    def run(place: str) -> torch.Tensor:
-        table: Any = nn.Embedding.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True).to(place)
-        for kind in (torch.optim.SparseAdam, torch.optim.SGD):
-            optimizer = kind(table.parameters(), 0.1)
-            for _ in range(2):  # the second one is added to the first
-                table(torch.tensor([1, 2, 2], device=place)).sum().backward()
-            grad: Any = table.weight.grad
-            assert grad.is_sparse
-            optimizer.step()
-            optimizer.zero_grad()
-        found: torch.Tensor = table.weight.detach()
-        return found
-
-    same(*_both(device, run))
-
-
 def test_nested_tensors(device: Device) -> None:
     parts = [torch.ones(2, 3), torch.ones(3, 3)]
     torch.nested.nested_tensor(parts, device=device.type).to_padded_tensor(0.0)
-
-
-def test_quantized_tensors(device: Device) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        numbers = torch.tensor([-1.0, 0.5, 2.0])
-        host = torch.quantize_per_tensor(numbers, 0.1, 2, torch.qint8)
-        here: Any = host.to(device.type)
-        assert here.device == device.first
-        assert here.is_quantized
-        assert here.q_scale() == 0.1
-        same(here.int_repr(), host.int_repr())
-        same(here.cpu().dequantize(), host.dequantize())
-        made = torch.quantize_per_tensor(numbers.to(device.type), 0.1, 2, torch.qint8)
-    same(made.dequantize(), host.dequantize())
 
 
 def test_integer_histogram(device: Device) -> None:
@@ -199,20 +125,6 @@ def test_half_fft(device: Device) -> None:
     assert torch.allclose(back.cpu().float(), signal, atol=1e-2)
 
 
-def test_ctc_loss(device: Device) -> None:
-    def run(place: str) -> torch.Tensor:
-        scores = torch.randn(12, 2, 5).to(place).requires_grad_()
-        targets = torch.tensor([[1, 2, 3], [4, 1, 1]], device=place)
-        lengths = torch.tensor([12, 12]), torch.tensor([3, 2])
-        loss = nn.functional.ctc_loss(scores.log_softmax(2), targets, *lengths)
-        loss.backward()
-        gradient = scores.grad
-        assert gradient is not None
-        return gradient
-
-    same(*_both(device, run))
-
-
 def test_dlpack(device: Device) -> None:
     if device.type in ("hpu", "sdaa"):
         pytest.skip("DLPack has no type of hpu; what sdaa does is not known")
@@ -233,15 +145,109 @@ def test_attention_without_data(device: Device) -> None:
     assert found.device == device.first
 
 
-def test_flexible_attention(device: Device) -> None:
-    if device.type not in ("hpu", "xpu", "cuda"):
-        pytest.skip("torch refuses the others")
-    from torch.nn.attention.flex_attention import flex_attention
+# Computed on the device and on the CPU
 
-    def run(place: str) -> torch.Tensor:
-        query = torch.randn(1, 2, 16, 8).to(place)
-        found: Any = flex_attention(query, query, query, score_mod=lambda score, *_: score * 0.5)
-        return torch.as_tensor(found)
 
-    warnings.simplefilter("ignore")
-    same(*_both(device, run))
+def _generator(place: str) -> Any:
+    generator = torch.Generator(place).manual_seed(1)
+    draw = partial(torch.rand, 3, device=place, generator=generator)
+    first, state, second = draw(), generator.get_state(), draw()
+    generator.set_state(state)
+    same(draw(), second)
+    return (first,)
+
+
+def _views(place: str) -> Any:
+    tensor = torch.arange(12.0, device=place).view(3, 4)
+    tensor.t()[1:3].add_(1)
+    return tensor, tensor[:, ::2], tensor.unfold(1, 2, 1), tensor.t().reshape(-1), tensor.diag()
+
+
+def _complex_numbers(place: str) -> Any:
+    tensor = torch.tensor([1 + 2j, 3 - 1j]).to(place)
+    return tensor.conj().resolve_conj(), tensor.conj() @ tensor, tensor.imag
+
+
+def _linear_algebra(place: str) -> Any:
+    x = torch.randn(3, 3).to(place)
+    calls = (torch.linalg.inv, torch.linalg.eigvals, torch.fft.fft, torch.unique, torch.nonzero)
+    return *(call(x) for call in calls), x.sort().indices, torch.einsum("ij,jk->ik", x, x)
+
+
+def _sparse_tensors(place: str) -> Any:
+    indices, values = torch.tensor([[0, 2, 2]]), torch.tensor([1.0, 2.0, 3.0])
+    made = torch.sparse_coo_tensor(indices, values, (4,), device=place)
+    assert made.device.type == place
+    doubled = made + made
+    assert doubled.coalesce().is_coalesced()
+    return doubled.to_dense(), made.cpu().to(place).to_dense()
+
+
+def _sparse_gradients(place: str) -> Any:
+    table: Any = nn.Embedding.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True).to(place)
+    for kind in (torch.optim.SparseAdam, torch.optim.SGD):
+        optimizer = kind(table.parameters(), 0.1)
+        for _ in range(2):  # the second one is added to the first
+            table(torch.tensor([1, 2, 2], device=place)).sum().backward()
+        assert table.weight.grad.is_sparse
+        optimizer.step()
+        optimizer.zero_grad()
+    return (table.weight.detach(),)
+
+
+def _quantized_tensors(place: str) -> Any:
+    numbers = torch.tensor([-1.0, 0.5, 2.0])
+    moved: Any = torch.quantize_per_tensor(numbers, 0.1, 2, torch.qint8).to(place)
+    made = torch.quantize_per_tensor(numbers.to(place), 0.1, 2, torch.qint8)
+    assert (moved.is_quantized, moved.q_scale()) == (True, 0.1)
+    return moved.int_repr(), moved.cpu().dequantize(), made.dequantize()
+
+
+def _ctc_loss(place: str) -> Any:
+    scores = torch.randn(12, 2, 5).to(place).requires_grad_()
+    targets = torch.tensor([[1, 2, 3], [4, 1, 1]], device=place)
+    lengths = torch.tensor([12, 12]), torch.tensor([3, 2])
+    nn.functional.ctc_loss(scores.log_softmax(2), targets, *lengths).backward()
+    return (scores.grad,)
+
+
+def _flexible_attention(place: str) -> Any:
+    if place in ("npu", "mlu", "sdaa", "mps"):
+        pytest.skip("torch refuses it for these")
+    query = torch.randn(1, 2, 16, 8).to(place)
+    return (flex_attention(query, query, query, score_mod=lambda score, *_: score * 0.5),)
+
+
+def _layers(place: str) -> Any:
+    image = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    results = []
+    for module, shape in ((image, (2, 3, 8, 8)), (nn.ConvTranspose1d(2, 3, 3), (1, 2, 5))):
+        results.append(module.to(place)(torch.randn(shape).to(place)))
+        results[-1].sum().backward()
+        results += [parameter.grad for parameter in module.parameters()]
+    return results
+
+
+def _attention(place: str) -> Any:
+    attend: Any = nn.functional.scaled_dot_product_attention
+    given = [torch.randn(1, 2, 8, 4).to(place).requires_grad_() for _ in range(3)]
+    causal = attend(*given, is_causal=True)
+    causal.sum().backward()
+    mask = torch.ones(8, 8, dtype=torch.bool).tril().to(place)
+    return causal, *(each.grad for each in given), attend(*given, attn_mask=mask)
+
+
+COMPUTED = (
+    _generator, _views, _complex_numbers, _linear_algebra, _sparse_tensors, _sparse_gradients, _quantized_tensors,
+    _ctc_loss, _flexible_attention, _layers, _attention,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", COMPUTED, ids=lambda compute: compute.__name__)
+def test_results_are_those_of_the_cpu(device: Device, compute: Any) -> None:
+    torch.manual_seed(3)
+    found = compute(device.type)
+    torch.manual_seed(3)
+    assert found[0].device == device.first
+    for here, host in zip(found, compute("cpu"), strict=True):
+        same(here, host)

@@ -1,48 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Layers, autograd, autocast, optimizers, and the transformations on top of them."""
+"""Recurrent layers, autocast, optimizers, checkpoints, and compiled functions."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from .conftest import Device, same
-
-
-def _alike(device: Device, module: nn.Module, given: torch.Tensor) -> None:
-    """Check that results and gradients are bitwise those of the CPU."""
-    there = copy.deepcopy(module).to(device.type)
-    host, here = module(given), there(given.to(device.type))
-    same(here, host)
-    host.sum().backward()
-    here.sum().backward()
-    for mine, theirs in zip(module.parameters(), there.parameters(), strict=True):
-        if mine.grad is not None and theirs.grad is not None:
-            same(theirs.grad, mine.grad)
-
-
-def test_convolutions(device: Device) -> None:
-    torch.manual_seed(0)
-    _alike(device, nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-           torch.randn(2, 3, 8, 8))  # fmt: skip
-    _alike(device, nn.ConvTranspose1d(2, 3, 3), torch.randn(1, 2, 5))
-
-
-def test_attention(device: Device) -> None:
-    attend: Any = nn.functional.scaled_dot_product_attention
-    host = [torch.randn(1, 2, 8, 4, requires_grad=True) for _ in range(3)]
-    here = [tensor.detach().to(device.type).requires_grad_() for tensor in host]
-    first, second = attend(*host, is_causal=True), attend(*here, is_causal=True)
-    same(second, first)
-    for result in (first, second):
-        result.sum().backward()
-    for mine, theirs in zip(host, here, strict=True):
-        same(theirs.grad, mine.grad)  # type: ignore[arg-type]
-    mask = torch.ones(8, 8, dtype=torch.bool).tril()
-    same(attend(*here, attn_mask=mask.to(device.type)), attend(*host, attn_mask=mask))
 
 
 def test_recurrent_cells(device: Device) -> None:
@@ -94,12 +60,3 @@ def test_compiles(device: Device) -> None:
         torch._dynamo.exc.BackendCompilerFailed, match=r"(?s)not simulated.*aot_eager.*ACC-704"
     ):
         torch.compile(lambda x: x * 2, backend="inductor")(torch.ones(3, device=device.type))
-
-
-def test_linear_algebra(device: Device) -> None:
-    host = torch.randn(3, 3)
-    here = host.to(device.type)
-    for call in (torch.linalg.inv, torch.linalg.eigvals, torch.fft.fft, torch.unique, torch.nonzero):
-        same(call(here), call(host))
-    same(here.sort().indices, host.sort().indices)
-    same(torch.einsum("ij,jk->ik", here, here), torch.einsum("ij,jk->ik", host, host))
