@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from accel_ops.reference import adam, step_lists
+
 from .conftest import Device, raises
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -25,6 +27,10 @@ class Random:
     def number(self, low: int, high: int) -> int:
         """Return an integer in [low, high]."""
         return int(torch.randint(low, high + 1, (1,), generator=self.generator))
+
+    def settings(self, **largest: int) -> dict[str, Any]:
+        """Return a number up to the largest for each name: from 0 where that is 1, else from 1."""
+        return {name: self.number(int(most > 1), most) for name, most in largest.items()}
 
     def shape(self, dimensions: int | None = None, last: int | None = None) -> tuple[int, ...]:
         """Return sizes of 1 to 9."""
@@ -103,21 +109,31 @@ def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def changes(
-    device: Device, call: Callable[[Any], Any], reference: Callable[[Any], None], tensors: list[Any], in_out: int
+    device: Device, call: Callable[..., Any], reference: Callable[..., Any], tensors: list[Any], in_out: int,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Raise AssertionError unless the call changes the last `in_out` entries as the reference, and no others."""
     given, wide = here(device, tensors), double(tensors)
-    call(given)
-    reference(wide)
+    call(given, **settings)
+    reference(wide, **settings)
     first, leaves = len(tensors) - in_out, _pytree.tree_leaves
     for mine, theirs in zip(leaves(given[first:]), leaves(wide[first:]), strict=True):
         close(mine, theirs)
     for mine, before in zip(leaves(given[:first]), leaves(tensors[:first]), strict=True):
         assert torch.equal(mine.cpu(), before), "an argument that is only read was changed"
-    raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
+    raises(lambda: call(_pytree.tree_map(lambda t: t, tensors), **settings), NotImplementedError, "CPU")
     mixed = here(device, tensors)
     mixed[-1] = _pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, mixed[-1])
-    raises(lambda: call(mixed), RuntimeError, "same device")
+    raises(lambda: call(mixed, **settings), RuntimeError, "same device")
+
+
+def steps(
+    device: Device, call: Callable[..., Any], reference: Callable[..., Any], lists: int = 4, **largest: int
+) -> None:
+    """Check with `changes` that an optimizer changes all lists but the gradients, with random settings."""
+    for random, dtype in cases(6):
+        tensors, settings = lists_of(random, dtype, lists), random.settings(**largest)
+        changes(device, call, reference, tensors, lists - 1, **settings)
 
 
 def rms_norm(x: Any, gamma: Any, epsilon: float) -> tuple[Any, Any]:
@@ -127,42 +143,58 @@ def rms_norm(x: Any, gamma: Any, epsilon: float) -> tuple[Any, Any]:
     return x / root * gamma, 1 / root
 
 
-def turned(x: Any, mode: str) -> Any:
-    """Return what a rotary embedding multiplies by the sine. mode: `half` or `interleave`."""
-    result = torch.empty_like(x)
+def swiglu(x: Any, dim: int) -> Any:
+    """Return the silu of the first half times the second."""
+    first, second = torch.chunk(x, 2, dim)
+    return first / (1 + torch.exp(-first)) * second
+
+
+def rotated(random: Random, dtype: torch.dtype, size: int) -> list[torch.Tensor]:
+    """Return a batch, and the factors of its values and of the turned ones."""
+    batch, length, heads = random.shape(3)
+    shapes = (batch, length, heads, size), *[(1, length, 1, size)] * 2
+    return [random.tensor(shape, dtype) for shape in shapes]
+
+
+def rotary(x: Any, cos: Any, sin: Any, mode: str) -> Any:
+    """Return a rotary embedding. mode: `half` or `interleave`."""
+    turned = torch.empty_like(x)
     half = x.shape[-1] // 2
     if mode == "half":
-        result[..., :half], result[..., half:] = -x[..., half:], x[..., :half]
+        turned[..., :half], turned[..., half:] = -x[..., half:], x[..., :half]
     else:
-        result[..., ::2], result[..., 1::2] = -x[..., 1::2], x[..., ::2]
-    return result
+        turned[..., ::2], turned[..., 1::2] = -x[..., 1::2], x[..., ::2]
+    return x * cos + turned * sin
 
 
-def lamb64(grad: Any, param: Any, m: Any, v: Any, *, o: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """You et al., arXiv:1904.00962: the direction, the norms of parameter and direction; the moments in place."""
-    g = grad / o["clip"]
-    m.copy_(o["beta1"] * m + (1 - o["beta1"] if o["averaging"] else 1.0) * g)
-    v.copy_(o["beta2"] * v + (1 - o["beta2"]) * g * g)
-    direction = (m / o["first"]) / ((v / o["second"]).sqrt() + o["eps"]) + o["decay"] * param
-    return direction, math.sqrt((param * param).sum()), math.sqrt((direction * direction).sum())
-
-
-def sgd64(
-    grad: Any, param: Any, buffer: Any, *, lr: float, momentum: float, dampening: float, decay: float, nesterov: bool,
-    first: bool,
-) -> None:  # fmt: skip
-    """torch.optim.SGD's arithmetic, in place."""
-    g = grad + decay * param
-    if momentum:
-        buffer.copy_(g if first else momentum * buffer + (1 - dampening) * g)
-        g = g + momentum * buffer if nesterov else buffer
-    param.copy_(param - lr * g)
-
-
-def optimizer_lists(random: Random, dtype: torch.dtype, lists: int = 4) -> list[list[torch.Tensor]]:
+def lists_of(random: Random, dtype: torch.dtype, lists: int = 4) -> list[list[torch.Tensor]]:
     """Gradients, parameters, first moments, second moments (not negative) of three tensors."""
     shapes = [random.shape() for _ in range(3)]
     found = [[random.tensor(shape, dtype) for shape in shapes] for _ in range(lists)]
     if lists == 4:
         found[3] = [each.abs() for each in found[3]]
     return found
+
+
+def adam64(lists: list[Any], decay: int = 1, eps: float = 1e-6, **settings: Any) -> None:
+    """Adam in place, with the rates that all tests of optimizers use."""
+    step_lists(adam, lists, lr=0.01, betas=(0.9, 0.99), eps=eps, weight_decay=0.1 * decay, **settings)
+
+
+def lamb64(
+    grad: Any, param: Any, m: Any, v: Any, *, clip: float, averaging: int, step: int, decay: int
+) -> tuple[Any, Any, Any]:
+    """You et al., arXiv:1904.00962: the direction, the norms of parameter and direction; the moments in place."""
+    g = grad / clip
+    m.copy_(0.9 * m + (1 - 0.9 if averaging else 1.0) * g)
+    v.copy_(0.99 * v + (1 - 0.99) * g * g)
+    direction = (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-6) + 0.1 * decay * param
+    return direction, math.sqrt((param * param).sum()), math.sqrt((direction * direction).sum())
+
+
+def sgd64(lists: list[Any], nesterov: int, first: int) -> None:
+    """torch.optim.SGD's arithmetic with a decay of 0.1, momentum 0.9 and dampening 0.2, in place."""
+    for grad, param, buffer in zip(*lists, strict=True):
+        g = grad + 0.1 * param
+        buffer.copy_(g if first else 0.9 * buffer + (1 - 0.2) * g)
+        param.sub_(0.01 * (g + 0.9 * buffer if nesterov else buffer))

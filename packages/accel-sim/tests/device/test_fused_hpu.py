@@ -6,54 +6,42 @@ import copy
 import importlib
 import math
 import os
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from accel_ops.reference import adam, step_lists
-
 from .conftest import Device
-from .float64 import agrees, cases, changes, close, lamb64, optimizer_lists, rms_norm, turned
+from .float64 import adam64, agrees, cases, changes, close, lamb64, lists_of, rms_norm, rotary, rotated, steps
 
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
 
 def test_optimizer_adamw(device: Device) -> None:
-    for random, dtype in cases(6):
-        step, decay = random.number(1, 5), 0.1 * random.number(0, 1)
+    def call(given: list[Any], step: int, decay: int) -> None:
+        device, kept = given[0][0].device, 1 - 0.001 * decay
         size = 0.01 * math.sqrt(1 - 0.99**step) / (1 - 0.9**step)
+        keeps = (kept,) if LAZY else (torch.tensor([kept], device=device), kept != 1)
+        torch.ops.hpu.optimizer_adamw(*given, torch.tensor([-size], device=device), 0.9, 0.99, 0.0, *keeps)
 
-        def call(given: list[Any], s: Any = (size, decay)) -> None:
-            device = given[0][0].device
-            kept = 1 - 0.01 * s[1]
-            keeps = (kept,) if LAZY else (torch.tensor([kept], device=device), kept != 1)
-            negative = torch.tensor([-s[0]], device=device)
-            torch.ops.hpu.optimizer_adamw(*given, negative, 0.9, 0.99, 0.0, *keeps)
-
-        def reference(given: list[Any], s: Any = (step, decay)) -> None:
-            step_lists(
-                adam, given, lr=0.01, betas=(0.9, 0.99), eps=0.0, weight_decay=s[1], decoupled=True, step=s[0]
-            )
-
-        changes(device, call, reference, optimizer_lists(random, dtype), in_out=3)
+    steps(device, call, partial(adam64, eps=0.0), step=5, decay=1)
 
 
 def test_optimizer_ema(device: Device) -> None:
     if LAZY:
         assert not hasattr(torch.ops.hpu, "optimizer_ema")
         pytest.skip("lazy mode has no optimizer_ema")
-    for random, dtype in cases(4):
 
-        def call(given: list[Any]) -> None:
-            torch.ops.hpu.optimizer_ema(*given, torch.tensor([0.75], device=given[0][0].device))
+    def call(given: list[Any]) -> None:
+        torch.ops.hpu.optimizer_ema(*given, torch.tensor([0.75], device=given[0][0].device))
 
-        def reference(given: list[Any]) -> None:
-            for now, average in zip(*given, strict=True):
-                average.copy_(0.75 * average + 0.25 * now)
+    def reference(given: list[Any]) -> None:
+        for now, average in zip(*given, strict=True):
+            average.copy_(0.75 * average + 0.25 * now)
 
-        changes(device, call, reference, optimizer_lists(random, dtype, 2), in_out=1)
+    steps(device, call, reference, lists=2)
 
 
 def test_optimizer_lamb_fused_norm(device: Device) -> None:
@@ -63,51 +51,47 @@ def test_optimizer_lamb_fused_norm(device: Device) -> None:
 
     op = torch.ops.hpu.optimizer_lamb_fused_norm
     for random, dtype in cases(6):
-        agrees(device, op, reference, optimizer_lists(random, dtype, 1)[0], float(random.number(1, 20)))
+        agrees(device, op, reference, lists_of(random, dtype, 1)[0], float(random.number(1, 20)))
 
 
 def test_optimizer_lamb_phase1(device: Device) -> None:
+    def call(given: list[Any], step: int, averaging: int, decay: int) -> None:
+        clip, *unbiased = torch.tensor([2.0, 1 - 0.9**step, 1 - 0.99**step], device=given[0][0].device)
+        rates = averaging, 0.9, 0.99, 1e-6
+        torch.ops.hpu.optimizer_lamb_phase1(*given, clip, *rates, *unbiased, 0.1 * decay)
+
+    def reference(given: list[Any], **settings: Any) -> None:
+        for grad, weight, m, v, norm, length, direction in zip(*given, strict=True):
+            made, weight_norm, made_norm = lamb64(grad, weight, m, v, clip=2.0, **settings)
+            direction.copy_(made)
+            norm.fill_(weight_norm)
+            length.fill_(made_norm)
+
     for random, dtype in cases(6):
-        decay, averaging, step = 0.1 * random.number(0, 1), random.number(0, 1), random.number(1, 5)
-        grads, weights, m, v = optimizer_lists(random, dtype)
-        norms, lengths = ([torch.zeros(1) for _ in grads] for _ in range(2))
-        directions = [torch.zeros(each.shape) for each in grads]
-        corrections = [1 - 0.9**step, 1 - 0.99**step]
-
-        def call(given: list[Any], s: Any = (averaging, decay, corrections)) -> None:
-            device = given[0][0].device
-            clip, first, second = (torch.tensor(each, device=device) for each in (2.0, *s[2]))
-            torch.ops.hpu.optimizer_lamb_phase1(*given, clip, s[0], 0.9, 0.99, 1e-6, first, second, s[1])
-
-        def reference(given: list[Any], s: Any = (averaging, decay, corrections)) -> None:
-            o = {"clip": 2.0, "beta1": 0.9, "beta2": 0.99, "averaging": s[0], "first": s[2][0], "second": s[2][1],
-                 "eps": 1e-6, "decay": s[1]}  # fmt: skip
-            for grad, weight, m, v, norm, length, direction in zip(*given, strict=True):
-                made, weight_norm, made_norm = lamb64(grad, weight, m, v, o=o)
-                direction.copy_(made)
-                norm.fill_(weight_norm)
-                length.fill_(made_norm)
-
-        changes(device, call, reference, [grads, weights, m, v, norms, lengths, directions], in_out=5)
+        lists = lists_of(random, dtype)
+        norms, lengths = ([torch.zeros(1) for _ in range(3)] for _ in range(2))
+        lists += [norms, lengths, [torch.zeros(each.shape) for each in lists[0]]]
+        changes(device, call, reference, lists, 5, **random.settings(averaging=1, step=5, decay=1))
 
 
 def test_optimizer_lamb_phase2(device: Device) -> None:
+    def call(given: list[Any], decay: int, always: int) -> None:
+        directions, lengths, norms, weights = given
+        step = torch.tensor(-0.1, device=weights[0].device)
+        torch.ops.hpu.optimizer_lamb_phase2(
+            weights, lengths, norms, directions, step, 0.1 * decay, bool(always)
+        )
+
+    def reference(given: list[Any], decay: int, always: int) -> None:
+        for direction, length, norm, weight in zip(*given, strict=True):
+            ratio = float(norm / length) if (decay or always) and norm > 0 and length > 0 else 1.0
+            weight.sub_(0.1 * ratio * direction)
+
     for random, dtype in cases(6):
-        decay, always = 0.1 * random.number(0, 1), bool(random.number(0, 1))
-        weights, directions = optimizer_lists(random, dtype, 2)
+        weights, directions = lists_of(random, dtype, 2)
         norms, lengths = ([torch.tensor([float(random.number(0, 3))]) for _ in weights] for _ in range(2))
-
-        def call(given: list[Any], s: Any = (decay, always)) -> None:
-            directions, lengths, norms, weights = given
-            step = torch.tensor(-0.1, device=weights[0].device)
-            torch.ops.hpu.optimizer_lamb_phase2(weights, lengths, norms, directions, step, *s)
-
-        def reference(given: list[Any], s: Any = (decay, always)) -> None:
-            for direction, length, norm, weight in zip(*given, strict=True):
-                ratio = float(norm / length) if (s[0] or s[1]) and norm > 0 and length > 0 else 1.0
-                weight.sub_(0.1 * ratio * direction)
-
-        changes(device, call, reference, [directions, lengths, norms, weights], in_out=1)
+        lists = [directions, lengths, norms, weights]
+        changes(device, call, reference, lists, 1, **random.settings(decay=1, always=1))
 
 
 def test_cast_to_fp8_v2(device: Device) -> None:
@@ -149,12 +133,10 @@ def test_rms_norm(device: Device) -> None:
 
 def test_rotary_pos_embedding(device: Device) -> None:
     def reference(x: Any, sin: Any, cos: Any, _ids: None, _offset: int, mode: int) -> Any:
-        return x * cos + turned(x, "interleave" if mode else "half") * sin
+        return rotary(x, cos, sin, "interleave" if mode else "half")
 
     for random, dtype in cases(4):
-        batch, length, heads = random.shape(3)
-        x = random.tensor((batch, length, heads, 8), dtype)
-        sin, cos = (random.tensor((1, length, 1, 8), dtype) for _ in range(2))
+        x, sin, cos = rotated(random, dtype, 8)
         for mode in (0, 1):
             agrees(device, torch.ops.hpu.rotary_pos_embedding, reference, x, sin, cos, None, 0, mode)
 

@@ -7,67 +7,47 @@ from typing import Any
 
 import torch
 
-from accel_ops.reference import adam, step_lists
-
 from .conftest import Device
-from .float64 import agrees, cases, changes, lamb64, optimizer_lists, sgd64
+from .float64 import adam64, agrees, cases, lamb64, sgd64, steps
 
-_RATES: Any = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}
+
+def _flag(lists: list[Any]) -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=lists[0][0].device)
 
 
 def test_fused_adam(device: Device) -> None:
-    for random, dtype in cases(6):
-        mode, corrects, step = random.number(0, 1), random.number(0, 1), random.number(1, 5)
-        flag = torch.zeros(1, dtype=torch.int32)
+    def call(given: list[Any], step: int, decoupled: int, bias_correction: int) -> None:
+        flag, modes = _flag(given), (step, decoupled, bias_correction)
+        assert torch.ops.torch_mlu.fused_adam(flag, *given, 0.01, 0.9, 0.99, 1e-6, *modes, 0.1)
+        assert not flag.item()
 
-        def call(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
-            assert torch.ops.torch_mlu.fused_adam(*given, 0.01, 0.9, 0.99, 1e-6, *settings, 0.1)
-
-        def reference(given: list[Any], s: Any = (step, mode, corrects)) -> None:
-            modes = {"decoupled": s[1] == 1, "step": s[0], "bias_correction": bool(s[2])}
-            step_lists(adam, given[1:], **_RATES, **modes)
-
-        changes(device, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
+    steps(device, call, adam64, decoupled=1, bias_correction=1, step=5)
 
 
 def test_fused_lamb(device: Device) -> None:
-    for random, dtype in cases(6):
-        nvlamb, averaging, step = bool(random.number(0, 1)), random.number(0, 1), random.number(1, 5)
-        decay, limit = 0.1 * random.number(0, 1), random.number(1, 20)
-        lists = optimizer_lists(random, dtype)
-        norm = torch.tensor([float(random.number(1, 20))])
+    def call(
+        given: list[Any], norm: int, limit: int, nvlamb: int, averaging: int, step: int, decay: int
+    ) -> None:
+        torch.ops.torch_mlu.fused_lamb(
+            _flag(given), *given, 0.01, 0.9, 0.99, 1e-6, step, 1, 0.1 * decay, averaging, 1, _flag(given) + float(norm),
+            limit, bool(nvlamb),
+        )  # fmt: skip
 
-        def call(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
-            torch.ops.torch_mlu.fused_lamb(
-                given[0].int(), *given[1:], 0.01, 0.9, 0.99, 1e-6, s[0], 1, s[1], s[2], 1, given[0], s[3], s[4],
-            )  # fmt: skip
+    def reference(given: list[Any], norm: int, limit: int, nvlamb: int, **settings: Any) -> None:
+        for grad, param, m, v in zip(*given, strict=True):
+            direction, weight, length = lamb64(grad, param, m, v, clip=max(1.0, norm / limit), **settings)
+            ratio = weight / length if (nvlamb or settings["decay"]) and weight and length else 1.0
+            param.sub_(0.01 * ratio * direction)
 
-        def reference(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
-            o = {"clip": max(1.0, float(given[0]) / s[3]), "beta1": 0.9, "beta2": 0.99, "averaging": s[2],
-                 "first": 1 - 0.9 ** s[0], "second": 1 - 0.99 ** s[0], "eps": 1e-6, "decay": s[1]}  # fmt: skip
-            for grad, param, m, v in zip(*given[1:], strict=True):
-                direction, weight, length = lamb64(grad, param, m, v, o=o)
-                ratio = weight / length if (s[4] or s[1]) and weight and length else 1.0
-                param.sub_(0.01 * ratio * direction)
-
-        changes(device, call, reference, [norm, *lists], in_out=3)
+    steps(device, call, reference, norm=20, limit=20, nvlamb=1, averaging=1, step=5, decay=1)
 
 
 def test_fused_sgd(device: Device) -> None:
-    for random, dtype in cases(6):
-        first, nesterov = bool(random.number(0, 1)), bool(random.number(0, 1))
-        lists = optimizer_lists(random, dtype, 3)
+    def call(given: list[Any], nesterov: int, first: int) -> None:
+        none, flags = [None] * len(given[0]), (bool(nesterov), bool(first))
+        torch.ops.torch_mlu.fused_sgd(_flag(given), *given, none, 0.1, 0.9, 0.2, 0.01, *flags, False, 1.0)
 
-        def call(given: list[Any], s: Any = (nesterov, first)) -> None:
-            flag = torch.zeros(1, dtype=torch.int32, device=given[0][0].device)
-            none = [None] * len(given[0])
-            torch.ops.torch_mlu.fused_sgd(flag, *given, none, 0.1, 0.9, 0.2, 0.01, *s, False, 1.0)
-
-        def reference(given: list[Any], s: Any = (nesterov, first)) -> None:
-            for each in zip(*given, strict=True):
-                sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
-
-        changes(device, call, reference, lists, in_out=2)
+    steps(device, call, sgd64, lists=3, nesterov=1, first=1)
 
 
 def test_fused_l2_norm(device: Device) -> None:

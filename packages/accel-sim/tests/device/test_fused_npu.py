@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from accel_ops.reference import adam, step_lists
 
 from .conftest import Device, raises
-from .float64 import FLOATS, MANY, agrees, cases, changes, close, double, here, rms_norm, turned
+from .float64 import MANY, agrees, cases, changes, close, double, here, rms_norm, rotary, rotated, swiglu
 
 
 def _ops() -> Any:
@@ -21,22 +21,19 @@ def _ops() -> Any:
 
 
 def test_npu_apply_adam_w(device: Device) -> None:
+    # Numbers that every type holds.
+    def call(given: list[Any], step: int, decay: int) -> None:
+        _ops().npu_apply_adam_w(0.75 ** (step - 1), 0.875 ** (step - 1), 2**-7, decay / 8, 0.75, 0.875, 2**-20,
+                                given[0], None, False, False, out=given[1:])  # fmt: skip
+
+    def reference(given: list[Any], step: int, decay: int) -> None:
+        rates: Any = {"lr": 2**-7, "betas": (0.75, 0.875), "eps": 2**-20, "weight_decay": decay / 8}
+        step_lists(adam, [[each] for each in given], **rates, step=step)
+
     for random, dtype in cases(6):
-        shape, step = random.shape(), random.number(1, 3)
-        decay = 0.125 * random.number(0, 1)
-        tensors = [random.tensor(shape, dtype) for _ in range(4)]
+        tensors = [random.tensor(shape, dtype) for shape in [random.shape()] * 4]
         tensors[3] = tensors[3].abs()
-
-        def call(given: list[Any], step: int = step, decay: float = decay) -> None:
-            # Numbers that every type holds.
-            _ops().npu_apply_adam_w(0.75 ** (step - 1), 0.875 ** (step - 1), 2**-7, decay, 0.75, 0.875, 2**-20,
-                                    given[0], None, False, False, out=given[1:])  # fmt: skip
-
-        def reference(given: list[Any], step: int = step, decay: float = decay) -> None:
-            rates: Any = {"lr": 2**-7, "betas": (0.75, 0.875), "eps": 2**-20}
-            step_lists(adam, [[each] for each in given], **rates, weight_decay=decay, step=step)
-
-        changes(device, call, reference, tensors, in_out=3)
+        changes(device, call, reference, tensors, 3, **random.settings(step=3, decay=1))
     one = torch.ones(2, device=device.type)
     raises(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
             "not implemented for Tensor")  # fmt: skip
@@ -92,40 +89,29 @@ def test_npu_add_rms_norm(device: Device) -> None:
         agrees(device, _ops().npu_add_rms_norm, reference, *tensors, 1e-5)
 
 
-def _rotary(x: Any, r1: Any, r2: Any, mode: str = "half") -> Any:
-    return x * r1 + turned(x, mode) * r2
-
-
 def test_npu_rotary_mul(device: Device) -> None:
     for random, dtype in cases(6):
-        size = 2 * random.number(1, 5)
-        batch, length, heads = random.shape(3)
-        x = random.tensor((batch, length, heads, size), dtype)
-        r1, r2 = (random.tensor((1, length, 1, size), dtype) for _ in range(2))
+        tensors = rotated(random, dtype, 2 * random.number(1, 5))
         for mode in ("half", "interleave"):
-            agrees(device, _ops().npu_rotary_mul, _rotary, x, r1, r2, mode, backward=True)
-    raises(lambda: _ops().npu_rotary_mul(*here(device, (x, r1, r2)), "other"), RuntimeError, "rotary_mode")
+            agrees(device, _ops().npu_rotary_mul, rotary, *tensors, mode, backward=True)
+    raises(lambda: _ops().npu_rotary_mul(*here(device, tensors), "other"), RuntimeError, "rotary_mode")
 
 
 def test_npu_apply_rotary_pos_emb(device: Device) -> None:
     def reference(q: Any, k: Any, cos: Any, sin: Any, _layout: str, mode: str) -> Any:
-        return _rotary(q, cos, sin, mode), _rotary(k, cos, sin, mode)
+        return rotary(q, cos, sin, mode), rotary(k, cos, sin, mode)
 
     for random, dtype in cases(4):
-        batch, length, heads = random.shape(3)
-        tensors = [random.tensor((batch, length, n, 8), dtype) for n in (heads, 1, 1, 1)]
-        agrees(device, _ops().npu_apply_rotary_pos_emb, reference, *tensors, "BSND", "half")
+        q, cos, sin = rotated(random, dtype, 8)
+        k = random.tensor((*q.shape[:2], 1, 8), dtype)
+        agrees(device, _ops().npu_apply_rotary_pos_emb, reference, q, k, cos, sin, "BSND", "half")
 
 
 def test_npu_swiglu(device: Device) -> None:
-    def reference(x: Any, dim: int) -> Any:
-        first, second = torch.chunk(x, 2, dim)
-        return first / (1 + torch.exp(-first)) * second
-
     for random, dtype in cases(6):
         shape = random.shape(3, last=2 * random.number(1, 5))
-        agrees(device, _ops().npu_swiglu, reference, random.tensor(shape, dtype), -1, backward=True)
-        agrees(device, _ops().npu_swiglu, reference, random.tensor((2, 4, 3), dtype), 1)
+        agrees(device, _ops().npu_swiglu, swiglu, random.tensor(shape, dtype), -1, backward=True)
+        agrees(device, _ops().npu_swiglu, swiglu, random.tensor((2, 4, 3), dtype), 1)
 
 
 def test_npu_geglu(device: Device) -> None:
@@ -145,7 +131,7 @@ def test_npu_geglu(device: Device) -> None:
 def test_npu_dtype_cast(device: Device) -> None:
     for random, dtype in cases(2):
         x = random.tensor(random.shape(), dtype).to(device.type)
-        for kind in (*FLOATS, torch.int32):
+        for kind in (torch.float32, torch.bfloat16, torch.float16, torch.int32):
             found = _ops().npu_dtype_cast(x, kind)
             assert found.dtype == kind
             assert torch.equal(found.cpu(), x.cpu().to(kind))
