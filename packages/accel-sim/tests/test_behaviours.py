@@ -35,26 +35,6 @@ except BaseException as error:
     assert "\n".join(found) == f"{behaviour.error.__name__} {behaviour.text}"
 
 
-def test_a_card_without_device_files_works(printed):
-    source = """
-import os, pathlib, torch
-root = pathlib.Path(os.environ["ACCEL_SYSROOT"])
-print(torch.cuda.device_count(), (root / "dev").exists(), torch.ones(2, device="cuda").sum().item())
-"""
-    assert printed("cuda", source, behaviour=["cuda.no-device-file"]) == ["2 False 2.0"]
-
-
-def test_npu_has_no_capability_unless_it_is_set(printed):
-    source = """
-import os, torch, torch_npu
-print(torch.npu.get_device_capability(), torch.npu.default_generators)
-os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "9.1"
-torch.ones(1, device="npu")
-print(torch.npu.get_device_capability(), len(torch.npu.default_generators))
-"""
-    assert printed("npu", source) == ["None ()", "(9, 1) 2"]
-
-
 NPU_FACTS = """
 import inspect, json, os, torch, torch_npu
 npu = torch.npu
@@ -265,26 +245,6 @@ def test_import_on_hpu_changes_torch(printed, tmp_path, lazy):
     if lazy:  # stock torch, here, does not read what the package does
         with pytest.raises(pickle.UnpicklingError, match="Unsupported operand 149"):
             torch.load(tmp_path / "file", weights_only=True)
-
-
-def test_hpu_is_one_device_a_process(printed):
-    source = """
-import torch, habana_frameworks.torch.hpu as hpu
-hpu.set_device(3)
-torch.ones(1, device="hpu")
-print(hpu.device_count(), hpu.current_device(), len(hpu.random.default_generators))
-print(hasattr(hpu, "default_generators"))
-stats = hpu.memory_stats()
-print(sorted(stats)[:3], hpu.memory_reserved() == stats["Limit"], hasattr(hpu, "reset_max_memory_allocated"))
-for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_device(9)):
-    try:
-        call()
-    except (RuntimeError, AssertionError) as error:
-        print(type(error).__name__)
-"""
-    stats = "['ActiveAllocs', 'InUse', 'Limit'] True False"
-    expected = ["4 0 1", "False", stats, "RuntimeError", "AssertionError"]
-    assert printed("hpu", source, devices=4) == expected
 
 
 # Forked processes

@@ -111,32 +111,6 @@ def test_setting_without_a_meaning_is_refused_by_its_name(monkeypatch, name, tex
         settings.read()
 
 
-def test_device_of_a_set_size_runs_out_of_memory_and_recovers(printed):
-    source = """
-import torch, torch_npu
-kept = torch.empty(3 << 20, dtype=torch.uint8, device="npu")
-try:
-    torch.empty(2 << 20, dtype=torch.uint8, device="npu")
-except torch.OutOfMemoryError as error:
-    print("NPU out of memory" in str(error))
-del kept
-print(torch.empty(4 << 20, dtype=torch.uint8, device="npu").nbytes, torch.npu.mem_get_info(1))
-"""
-    assert printed("npu", source, devices=2, memory="4MiB") == ["True", "4194304 (4194304, 4194304)"]
-
-
-@pytest.mark.parametrize("key", ["npu", "xpu"])
-def test_spawned_children_have_the_device(printed, key):
-    # npu comes with a stub package, xpu with torch itself.
-    source = """
-import multiprocessing
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.apply(eval, ("str(__import__('torch').ones(2, device={key!r}))",)))
-"""
-    assert printed(key, source.format(key=key)) == [f"tensor([1., 1.], device='{key}:0')"]
-
-
 def test_second_kind_of_device_in_one_process_is_refused(python):
     source = "import torch_npu; import accel_sim; accel_sim.activate('hpu')"
     assert "it already simulates npu" in python("npu", source).stderr

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated module offers exactly the real one's names, which take and refuse the real ones' arguments.
 
-What is particular about the names of a vendor's packages: mixed precision, graphs, fused operators, events.
+Programs show what is particular about a vendor's packages: mixed precision, graphs, fused operators, events.
 """
 
 import json
@@ -109,139 +109,6 @@ def test_wrong_device_raises_what_the_real_function_raises(facts, key):
     assert wrong == []
 
 
-def test_devices_without_an_index_are_the_current_one_only_where_torch_takes_them(printed):
-    source = """
-import torch, {package}
-module = getattr(torch, {key!r})
-module.set_device(1)
-print(module.get_device_name({key!r}) != "", module.current_stream({key!r}).device_index)
-try:
-    module.set_device({key!r})
-    print("set", module.current_device())
-except ValueError as error:
-    print(error)
-"""
-    assert printed("cuda", source.format(key="cuda", package="os")) == [
-        "True 1", "Expected a torch.device with a specified index or an integer, but got:cuda"
-    ]  # fmt: skip
-    assert printed("npu", source.format(key="npu", package="torch_npu")) == ["True 1", "set 1"]
-
-
-# Names of a vendor's packages
-
-
-AMP = """
-import torch, torch_{key}
-from torch_{key}.{key}.amp import autocast, GradScaler
-with torch.{key}.amp.autocast(dtype=torch.bfloat16):
-    print((torch.ones(2, 2, device="{key}") @ torch.ones(2, 2, device="{key}")).dtype)
-print(GradScaler(init_scale=4.0).scale(torch.ones((), device="{key}")).item(), autocast is torch.{key}.amp.autocast)
-"""
-
-
-@pytest.mark.parametrize("key", ["npu", "mlu"])
-def test_amp_of_the_vendor_is_torchs(printed, key):
-    assert printed(key, AMP.format(key=key)) == ["torch.bfloat16", "4.0 True"]
-
-
-def test_torch_creates_both_nccl_classes(printed):
-    """torch >= 2.15 calls ProcessGroupNCCL2, with the device as its fifth argument."""
-    source = """
-import torch
-from torch.distributed import HashStore, distributed_c10d as c10d
-for name in ("ProcessGroupNCCL", "ProcessGroupNCCL2"):
-    cls = getattr(c10d, name)
-    group = cls(HashStore(), 0, 1, c10d.ProcessGroupNCCL.Options(), torch.device("cuda", 0))
-    print(group.name(), isinstance(group, cls))
-"""
-    assert printed("cuda", source) == ["nccl True"] * 2
-
-
-def test_memory_of_a_process_can_be_limited_and_nccl_has_a_version(printed):
-    source = """
-import torch
-torch.cuda.set_per_process_memory_fraction(0.25)
-print(torch.cuda.get_per_process_memory_fraction(), torch.cuda.memory.memory_allocated())
-kept = torch.empty(200 << 10, dtype=torch.uint8, device="cuda")
-try:
-    torch.empty(100 << 10, dtype=torch.uint8, device="cuda")
-except torch.OutOfMemoryError:
-    print("out of memory")
-print(torch.cuda.nccl.version()[0])
-"""
-    assert printed("cuda", source, memory="1MiB") == ["0.25 0", "out of memory", "2"]
-
-
-#: By what a program shows: the device that it runs on, the program, the lines that it prints.
-PRINTED = {
-    "a parameter that the real function lacks is refused, and its own name taken": ("npu", """
-import torch, torch_npu
-print(torch.npu.get_device_name(device_name=0), torch.npu.Event(enable_timing=True).timed)
-for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Event(external=True)):
-    try:
-        call()
-    except TypeError:
-        print("refused")
-""", ["Ascend910B2 (simulated) True", "refused", "refused"]),
-    "events and streams have the attributes of the real ones": ("npu", """
-import ctypes, torch, torch_npu
-stream = torch.npu.Stream()
-first, last = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
-first.record(stream)
-last.record(stream)
-print(0 <= last.recorded_time() - first.recorded_time() < 10**7)
-print(isinstance(stream._as_parameter_, ctypes.c_void_p), stream._as_parameter_.value == stream.npu_stream)
-print(first.npu_event == first._as_parameter_.value, stream)
-try:
-    first.reset()
-except NotImplementedError as error:
-    print(error.message.partition(":")[0])
-""", ["True", "True True", "True <torch_npu.npu.Stream device=npu:0 npu_stream=0x1>",
-      "torch.npu.Event.reset is not simulated"]),
-    "options of npu are checked as by the real ones": ("npu", """
-import torch, torch_npu
-torch.npu.set_compile_mode(jit_compile=False)
-torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
-torch.npu.matmul.allow_hf32 = True
-torch.npu.conv.allow_hf32 = False
-print(torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32)
-for call in (lambda: torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "often"}), lambda: torch.npu.set_option("x"),
-             lambda: setattr(torch.npu.matmul, "allow_hf32", 1), lambda: torch_npu.profiler.profile()):
-    try:
-        call()
-    except (TypeError, ValueError, NotImplementedError) as error:
-        print(type(error).__name__)
-""", ["True False", "ValueError", "TypeError", "TypeError", "NotSimulated"]),
-    "a program for cuda runs on npu after the transfer": ("npu", """
-import torch, torch_npu
-from torch_npu.contrib import transfer_to_npu
-layer = torch.nn.Linear(2, 2).cuda()
-x = torch.ones(1, 2, device="cuda").to("cuda:0")
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    print(layer(x).device, layer(x).dtype, x.is_cuda)
-print(torch.cuda.is_available(), torch.cuda.current_device())
-print(torch.cuda.memory_allocated() == torch.npu.memory_allocated())
-""", ["npu:0 torch.bfloat16 True", "True 0", "True"]),
-    "a wrapped module of hpu is captured and replayed": ("hpu", """
-import torch, habana_frameworks.torch as htorch
-layer = torch.nn.Linear(3, 3).to("hpu")
-x = [torch.randn(2, 3).to("hpu") for _ in range(3)]
-with torch.no_grad():
-    plain = [layer(each).clone() for each in x]
-    wrapped = htorch.hpu.wrap_in_hpu_graph(layer)
-    print([torch.equal(wrapped(each), wanted) for each, wanted in zip(x, plain)])
-    double = htorch.hpu.wrap_in_hpu_graph_func(lambda t: 2 * t)
-    print([torch.equal(double(each), 2 * each) for each in x])
-""", ["[True, True, True]"] * 2),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("key", "program", "lines"), PRINTED.values(), ids=PRINTED)
-@pytest.mark.sample("options of npu*", "a parameter that*", "events*")
-def test_programs_find_what_the_real_packages_have(printed, key, program, lines):
-    assert printed(key, program) == lines
-
-
 @pytest.mark.parametrize("key", ["cuda", pytest.param("xpu", marks=pytest.mark.slow)])
 def test_device_properties_are_those_of_torch(printed, key):
     source = f"""
@@ -296,8 +163,132 @@ print(hasattr(torch._C, "_cuda_getDeviceCount"), hasattr(torch._C, "no_such_name
     assert there == "False False"
 
 
-def test_hpu_runs_what_it_captures_unless_it_is_a_dry_run(printed):
-    source = """
+# Programs, and what they print
+
+INDEX = """
+import torch, {package}
+module = getattr(torch, {key!r})
+module.set_device(1)
+print(module.get_device_name({key!r}) != "", module.current_stream({key!r}).device_index)
+try:
+    module.set_device({key!r})
+    print("set", module.current_device())
+except ValueError as error:
+    print(error)
+"""
+AMP = """
+import torch, torch_{key}
+from torch_{key}.{key}.amp import autocast, GradScaler
+with torch.{key}.amp.autocast(dtype=torch.bfloat16):
+    print((torch.ones(2, 2, device="{key}") @ torch.ones(2, 2, device="{key}")).dtype)
+print(GradScaler(init_scale=4.0).scale(torch.ones((), device="{key}")).item(), autocast is torch.{key}.amp.autocast)
+"""
+SPAWN = """
+import multiprocessing
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(eval, ("str(__import__('torch').ones(2, device={key!r}))",)))
+"""
+#: hpu alone orders the work of two streams on the same memory.
+STREAMS = """
+import torch
+from {runtime} import {key} as module
+source, target = torch.full((4,), 7.0).pin_memory("{key}"), torch.zeros(4, device="{key}")
+module.synchronize()
+with module.stream(module.Stream()):
+    target.copy_(source, non_blocking=True)
+print(target.sum().item())
+"""
+#: By what a program shows: the device, the settings, the program, the lines that it prints.
+PRINTED = {
+    "a parameter that the real function lacks is refused, and its own name taken": ("npu", {}, """
+import torch, torch_npu
+print(torch.npu.get_device_name(device_name=0), torch.npu.Event(enable_timing=True).timed)
+for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Event(external=True)):
+    try:
+        call()
+    except TypeError:
+        print("refused")
+""", ["Ascend910B2 (simulated) True", "refused", "refused"]),
+    "events and streams have the attributes of the real ones": ("npu", {}, """
+import ctypes, torch, torch_npu
+stream = torch.npu.Stream()
+first, last = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+first.record(stream)
+last.record(stream)
+print(0 <= last.recorded_time() - first.recorded_time() < 10**7)
+print(isinstance(stream._as_parameter_, ctypes.c_void_p), stream._as_parameter_.value == stream.npu_stream)
+print(first.npu_event == first._as_parameter_.value, stream)
+try:
+    first.reset()
+except NotImplementedError as error:
+    print(error.message.partition(":")[0])
+""", ["True", "True True", "True <torch_npu.npu.Stream device=npu:0 npu_stream=0x1>",
+      "torch.npu.Event.reset is not simulated"]),
+    "options of npu are checked as by the real ones": ("npu", {}, """
+import torch, torch_npu
+torch.npu.set_compile_mode(jit_compile=False)
+torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
+torch.npu.matmul.allow_hf32 = True
+torch.npu.conv.allow_hf32 = False
+print(torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32)
+for call in (lambda: torch.npu.set_option({"ACL_OP_COMPILER_CACHE_MODE": "often"}), lambda: torch.npu.set_option("x"),
+             lambda: setattr(torch.npu.matmul, "allow_hf32", 1), lambda: torch_npu.profiler.profile()):
+    try:
+        call()
+    except (TypeError, ValueError, NotImplementedError) as error:
+        print(type(error).__name__)
+""", ["True False", "ValueError", "TypeError", "TypeError", "NotSimulated"]),
+    "a program for cuda runs on npu after the transfer": pytest.param("npu", {}, """
+import torch, torch_npu
+from torch_npu.contrib import transfer_to_npu
+layer = torch.nn.Linear(2, 2).cuda()
+x = torch.ones(1, 2, device="cuda").to("cuda:0")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    print(layer(x).device, layer(x).dtype, x.is_cuda)
+print(torch.cuda.is_available(), torch.cuda.current_device())
+print(torch.cuda.memory_allocated() == torch.npu.memory_allocated())
+""", ["npu:0 torch.bfloat16 True", "True 0", "True"], marks=pytest.mark.slow),
+    "a wrapped module of hpu is captured and replayed": pytest.param("hpu", {}, """
+import torch, habana_frameworks.torch as htorch
+layer = torch.nn.Linear(3, 3).to("hpu")
+x = [torch.randn(2, 3).to("hpu") for _ in range(3)]
+with torch.no_grad():
+    plain = [layer(each).clone() for each in x]
+    wrapped = htorch.hpu.wrap_in_hpu_graph(layer)
+    print([torch.equal(wrapped(each), wanted) for each, wanted in zip(x, plain)])
+    double = htorch.hpu.wrap_in_hpu_graph_func(lambda t: 2 * t)
+    print([torch.equal(double(each), 2 * each) for each in x])
+""", ["[True, True, True]"] * 2, marks=pytest.mark.slow),
+    "torch.cuda takes no device without an index": ("cuda", {}, INDEX.format(key="cuda", package="os"), [
+        "True 1", "Expected a torch.device with a specified index or an integer, but got:cuda",
+    ]),
+    "torch.npu takes a device without an index as the current one": (
+        "npu", {}, INDEX.format(key="npu", package="torch_npu"), ["True 1", "set 1"],
+    ),
+    **{f"amp of {key} is torch's": (key, {}, AMP.format(key=key), ["torch.bfloat16", "4.0 True"])
+       for key in ("npu", "mlu")},
+    # torch >= 2.15 calls ProcessGroupNCCL2, with the device as its fifth argument.
+    "torch creates both NCCL classes": ("cuda", {}, """
+import torch
+from torch.distributed import HashStore, distributed_c10d as c10d
+for name in ("ProcessGroupNCCL", "ProcessGroupNCCL2"):
+    cls = getattr(c10d, name)
+    group = cls(HashStore(), 0, 1, c10d.ProcessGroupNCCL.Options(), torch.device("cuda", 0))
+    print(group.name(), isinstance(group, cls))
+""", ["nccl True"] * 2),
+    "memory of a process can be limited, and NCCL has a version": ("cuda", {"memory": "1MiB"}, """
+import torch
+torch.cuda.set_per_process_memory_fraction(0.25)
+print(torch.cuda.get_per_process_memory_fraction(), torch.cuda.memory.memory_allocated())
+kept = torch.empty(200 << 10, dtype=torch.uint8, device="cuda")
+try:
+    torch.empty(100 << 10, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError:
+    print("out of memory")
+print(torch.cuda.nccl.version()[0])
+""", ["0.25 0", "out of memory", "2"]),
+    "hpu runs what it captures, unless it is a dry run": ("hpu", {"env": {"PT_HPU_LAZY_MODE": "1"}}, """
 import torch, habana_frameworks.torch.hpu as hpu
 x = torch.ones(2, device="hpu")
 for dry_run in (False, True):
@@ -308,22 +299,79 @@ for dry_run in (False, True):
     x.fill_(3)
     graph.replay(asynchronous=True)
     print(y.tolist())
-"""
-    assert printed("hpu", source, env={"PT_HPU_LAZY_MODE": "1"}) == ["False [6.0, 6.0]", "True [6.0, 6.0]"]
-
-
-def test_collectives_are_refused_in_a_capture(python):
-    source = """
+""", ["False [6.0, 6.0]", "True [6.0, 6.0]"]),
+    "collectives are refused in a capture": ("npu", {}, """
 import os, torch, torch_npu, torch.distributed as dist
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
 dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
 x = torch.ones(2, device="npu")
 with torch.npu.graph(torch.npu.NPUGraph()):
     try:
         dist.all_reduce(x)
     except RuntimeError as error:
-        print(error)
+        print("Cannot call a collective during NPU graph capture." in str(error))
 dist.destroy_process_group()
-"""
-    done = python("npu", source)
-    assert "Cannot call a collective during NPU graph capture." in done.stdout, done.stderr
+""", ["True"]),
+    "a card without device files works": ("cuda", {"behaviour": ["cuda.no-device-file"]}, """
+import os, pathlib, torch
+root = pathlib.Path(os.environ["ACCEL_SYSROOT"])
+print(torch.cuda.device_count(), (root / "dev").exists(), torch.ones(2, device="cuda").sum().item())
+""", ["2 False 2.0"]),
+    "npu has no capability unless it is set": ("npu", {}, """
+import os, torch, torch_npu
+print(torch.npu.get_device_capability(), torch.npu.default_generators)
+os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "9.1"
+torch.ones(1, device="npu")
+print(torch.npu.get_device_capability(), len(torch.npu.default_generators))
+""", ["None ()", "(9, 1) 2"]),
+    "hpu is one device a process": ("hpu", {"devices": 4}, """
+import torch, habana_frameworks.torch.hpu as hpu
+hpu.set_device(3)
+torch.ones(1, device="hpu")
+print(hpu.device_count(), hpu.current_device(), len(hpu.random.default_generators))
+print(hasattr(hpu, "default_generators"))
+stats = hpu.memory_stats()
+print(sorted(stats)[:3], hpu.memory_reserved() == stats["Limit"], hasattr(hpu, "reset_max_memory_allocated"))
+for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_device(9)):
+    try:
+        call()
+    except (RuntimeError, AssertionError) as error:
+        print(type(error).__name__)
+""", ["4 0 1", "False", "['ActiveAllocs', 'InUse', 'Limit'] True False", "RuntimeError", "AssertionError"]),
+    "a device of a set size runs out of memory and recovers": ("npu", {"devices": 2, "memory": "4MiB"}, """
+import torch, torch_npu
+kept = torch.empty(3 << 20, dtype=torch.uint8, device="npu")
+try:
+    torch.empty(2 << 20, dtype=torch.uint8, device="npu")
+except torch.OutOfMemoryError as error:
+    print("NPU out of memory" in str(error))
+del kept
+print(torch.empty(4 << 20, dtype=torch.uint8, device="npu").nbytes, torch.npu.mem_get_info(1))
+""", ["True", "4194304 (4194304, 4194304)"]),
+    # npu comes with a stub package, xpu with torch itself.
+    **{f"spawned children have the {key}": (key, {}, SPAWN.format(key=key), [f"tensor([1., 1.], device='{key}:0')"])
+       for key in ("npu", "xpu")},
+    **{f"copies of two streams to {key}": (key, {"deferred": True}, STREAMS.format(key=key, runtime=runtime), [total])
+       for key, runtime, total in (("hpu", "habana_frameworks.torch", "28.0"), ("npu", "torch_npu", "0.0"))},
+    "deferred mode can be switched on for a block": ("npu", {}, """
+import torch, torch_npu
+from accel_sim import current, execution_modes
+
+there, here = torch.ones(4, device="npu"), torch.zeros(4, pin_memory=True)
+simulation = current()
+for _ in range(2):
+    here.zero_()
+    with execution_modes.deferred(simulation.native, simulation.settings):
+        there.add_(1)
+        here.copy_(there, non_blocking=True)
+        print(here[0].item())
+    print(here[0].item())
+here.zero_()
+here.copy_(there, non_blocking=True)
+print(here[0].item())
+""", ["0.0", "2.0", "0.0", "3.0", "3.0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "settings", "program", "lines"), PRINTED.values(), ids=PRINTED)
+def test_program_prints_what_it_would_on_hardware(printed, key, settings, program, lines):
+    assert printed(key, program, **settings) == lines
