@@ -33,23 +33,23 @@ class Report:
 
 
 def run(
-    function: Callable[..., Any],
-    ranks: int,
-    *arguments: Any,
-    timeout: float = 60.0,
-    backend: str = "shm",
-    limit: float = LIMIT,
-    absent: int = 0,
-) -> list[Report]:
+    function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0, backend: str = "shm",
+    limit: float = LIMIT, absent: int = 0,
+) -> list[Report]:  # fmt: skip
     """Run `function(rank, ranks, *arguments)` on the ranks of one process group.
 
     timeout: that of the group, in seconds; limit: the guard against hangs; absent: ranks that will report nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         ends, children = [], []
+        group = {
+            "init_method": f"file://{folder}/store",
+            "timeout": timedelta(seconds=timeout),
+            "world_size": ranks,
+        }
         for rank in range(ranks):
             mine, theirs = _CONTEXT.Pipe()
-            job = (theirs, f"{folder}/store", rank, ranks, timeout, backend, function, arguments)
+            job = (theirs, function, arguments, backend, {**group, "rank": rank})
             child = _CONTEXT.Process(target=_rank, args=job, daemon=True)
             child.start()
             theirs.close()
@@ -123,14 +123,7 @@ def _reports(ends: list[Connection], limit: float, wanted: int) -> list[Report]:
 
 
 def _rank(
-    end: Connection,
-    path: str,
-    rank: int,
-    ranks: int,
-    timeout: float,
-    backend: str,
-    function: Any,
-    arguments: tuple[Any, ...],
+    end: Connection, function: Any, arguments: tuple[Any, ...], backend: str, group: dict[str, Any]
 ) -> None:
     import torch
     import torch.distributed as dist
@@ -142,23 +135,16 @@ def _rank(
     register_backend()
     started = time.monotonic()
     try:
-        dist.init_process_group(
-            backend,
-            init_method=f"file://{path}",
-            rank=rank,
-            world_size=ranks,
-            timeout=timedelta(seconds=timeout),
-        )
+        dist.init_process_group(backend, **group)
         started = time.monotonic()
-        report = Report(function(rank, ranks, *arguments), seconds=time.monotonic() - started)
+        value = function(group["rank"], group["world_size"], *arguments)
+        report = Report(value, seconds=time.monotonic() - started)
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
     except BaseException as error:
-        text = f"{type(error).__name__}: {error}"
-        report = Report(
-            error=text + "\n" + traceback.format_exc(limit=-2), seconds=time.monotonic() - started
-        )
+        text = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}"
+        report = Report(error=text, seconds=time.monotonic() - started)
     end.send(report)
     end.close()
     os._exit(0)

@@ -4,6 +4,7 @@
 
 import gc
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -130,24 +131,8 @@ def again(rank: int, ranks: int, path: str) -> list[float]:
     return found
 
 
-def of_another_length(rank: int, ranks: int) -> list[str]:
-    """What is raised for lists that have no tensor for some rank, or one too many."""
-    said = []
-    for call in (
-        lambda: dist.reduce_scatter(torch.empty(3), [torch.ones(3)] * (ranks - 1)),
-        lambda: dist.all_gather([torch.empty(3) for _ in range(ranks + 1)], torch.ones(3)),
-    ):
-        try:
-            call()
-        except RuntimeError as error:
-            said.append(str(error))
-    return said
-
-
 def threads(rank: int, ranks: int) -> list[str]:
     """Names of the group's threads after synchronous calls, of which none needs one."""
-    import threading
-
     dist.all_reduce(torch.ones(1))
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("accel-shm")]
 
