@@ -98,35 +98,29 @@ def test_the_backend_and_the_reason(answers: dict[str, list[str]], name: str) ->
     assert "oneccl_bindings_for_pytorch" in reason
 
 
-@pytest.mark.parametrize("name", ["gloo", "shm"])
-def test_the_variable_chooses_the_backend(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("ACCEL_CPU_BACKEND", name)
+@pytest.mark.parametrize(
+    ("variable", "name", "why"),
+    [
+        ("gloo", "gloo", "ACCEL_CPU_BACKEND=gloo"),
+        ("shm", "shm", "ACCEL_CPU_BACKEND=shm"),
+        ("", "shm", "oneccl_bindings_for_pytorch is not installed"),
+    ],
+)
+def test_probe_shows_the_backend(cpu, monkeypatch, variable: str, name: str, why: str) -> None:
+    monkeypatch.setenv("ACCEL_CPU_BACKEND", variable)
     assert cpu.communication_backend_name() == name
-    assert f"collectives: {name} (ACCEL_CPU_BACKEND={name})" in VENDOR.confirm().reason
+    assert f"collectives: {name} ({why})" in VENDOR.confirm().reason
 
 
-def test_without_the_variable_ranks_share_memory_and_the_probe_says_why(cpu: CPU_Accelerator) -> None:
-    assert cpu.communication_backend_name() == "shm"
-    assert "collectives: shm (oneccl_bindings_for_pytorch is not installed)" in VENDOR.confirm().reason
-
-
-def test_another_name_is_an_error_which_the_probe_says_too(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_backend_is_an_error(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_CPU_BACKEND", "nccl")
-    with pytest.raises(
-        InvalidEnvironment, match=r"(?s)ACCEL_CPU_BACKEND='nccl'.*gloo, shm or ccl; .*gives shm"
-    ):
+    with pytest.raises(InvalidEnvironment, match=r"(?s)BACKEND='nccl'.*gloo, shm or ccl; .*gives shm"):
         cpu.communication_backend_name()
     # Raised by the probe, it would leave the device to DeepSpeed's own class.
     assert "ACCEL_CPU_BACKEND='nccl'" in VENDOR.confirm().reason
 
 
-def test_oneccl_that_is_asked_for_and_absent_points_to_shm(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_oneccl_points_to_shm(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "folder", lambda: None)
     monkeypatch.setenv("ACCEL_CPU_BACKEND", "ccl")
     with pytest.raises(OneCCLFailed, match=r"oneccl>=2022.*backend shm"):
@@ -148,27 +142,20 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("fault", "names"), [(_NO_BINDINGS, ["ccl"]), (None, [])], ids=["absent", "working"])
-def test_with_oneccl_this_package_registers_ccl_unless_bindings_work(
-    monkeypatch: pytest.MonkeyPatch,
-    registered: list[str],
-    tmp_path: Path,
-    fault: str | None,
-    names: list[str],
-) -> None:
-    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+@pytest.mark.parametrize(
+    ("folder", "fault", "names"),
+    [(Path("oneccl"), _NO_BINDINGS, ["ccl"]), (Path("oneccl"), None, []), (None, _NO_BINDINGS, [])],
+    ids=["no bindings", "bindings", "no oneCCL"],
+)
+def test_ccl_is_registered_unless_bindings_work(monkeypatch, registered, folder, fault, names) -> None:
+    monkeypatch.setattr(library, "folder", lambda: folder)
     monkeypatch.setattr(Bindings, "fault", lambda self: fault)
     register_ccl()
     assert registered == names
 
 
-def test_without_oneccl_nothing_is_registered_and_the_builder_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, registered: list[str]
-) -> None:
+def test_builder_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "folder", lambda: None)
-    monkeypatch.setattr(Bindings, "fault", lambda self: _NO_BINDINGS)
-    register_ccl()
-    assert registered == []
     monkeypatch.setattr(dist, "is_backend_available", lambda name: False)
     builder = CCLCommBuilder()
     assert builder.is_compatible() is False

@@ -29,9 +29,7 @@ def test_evidence_and_count_import_no_torch() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_current_device_is_the_local_rank_until_one_is_set(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_device_is_the_local_rank(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu.current_device() == 0
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert cpu.current_device() == 3
@@ -45,9 +43,7 @@ def test_the_current_device_is_the_local_rank_until_one_is_set(
 
 @pytest.mark.parametrize("name", ["LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE"])
 @pytest.mark.parametrize("value", ["two", "-1", "1.5", " 1"])
-def test_a_mangled_launcher_variable_is_named(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_mangled_launcher_variable_is_named(cpu, monkeypatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=f"(?s){name}={value!r}; expected .*; "):
         cpu.current_device() if name == "LOCAL_RANK" else cpu.device_count()
@@ -56,9 +52,7 @@ def test_a_mangled_launcher_variable_is_named(
 @pytest.mark.parametrize(
     ("machine", "count"), [("two-sockets", 2), ("hbm-flat", 2), ("snc4-two-sockets", 8), ("cxl-memory", 1)]
 )
-def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, count: int
-) -> None:
+def test_devices_are_numa_nodes_or_ranks(cpu, monkeypatch, tmp_path, machine: str, count: int) -> None:
     monkeypatch.setenv("ACCEL_SYSROOT", str(build.write(machine, tmp_path)))
     assert cpu.device_count() == count
     assert VENDOR.confirm().reason.startswith(f"NUMA nodes with usable CPUs: {count} (")
@@ -70,13 +64,9 @@ def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
     assert cpu.device_count() == 5
     for name in ("LOCAL_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name)
-    for name, value in {
-        "PMI_RANK": "1",
-        "PMI_SIZE": "4",
-        "MPI_LOCALRANKID": "1",
-        "MPI_LOCALNRANKS": "4",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for kind, rank, size in (("PMI", "RANK", "SIZE"), ("MPI", "LOCALRANKID", "LOCALNRANKS")):
+        monkeypatch.setenv(f"{kind}_{rank}", "1")
+        monkeypatch.setenv(f"{kind}_{size}", "4")
     assert (cpu.device_count(), cpu.current_device()) == (4, 1)
     assert "launcher" in VENDOR.confirm().reason
 
@@ -84,9 +74,7 @@ def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
 @pytest.mark.parametrize(
     "answer", [True, False, None, AttributeError("no such op"), RuntimeError("built without oneDNN")]
 )
-def test_fp16_is_what_onednn_says_as_a_bool(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, answer: bool | Exception | None
-) -> None:
+def test_fp16_is_what_onednn_supports(cpu, monkeypatch, answer: bool | Exception | None) -> None:
     def ask() -> object:
         if isinstance(answer, Exception):
             raise answer
@@ -125,9 +113,7 @@ def test_a_spike_between_two_calls_is_in_the_peak(cpu: CPU_Accelerator) -> None:
     assert cpu.max_mem >= before + 300 * MIB - SLACK
 
 
-def test_a_mark_that_can_not_be_reset_counts_only_once_it_grows(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mark_counts_once_it_grows(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = 1 << 45
     monkeypatch.setattr(memory, "reset_high_water", lambda: False)
     monkeypatch.setattr(memory, "high_water", lambda: mark)
@@ -150,9 +136,7 @@ def test_without_any_mark_the_peak_is_what_calls_have_seen(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("limit", [None, Limit(64 * MIB, 10 * MIB), Limit(1 << 62, 1 << 62)])
-def test_a_lower_limit_of_the_control_group_rules(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, limit: Limit | None
-) -> None:
+def test_lower_limit_of_control_group_rules(cpu, monkeypatch, limit: Limit | None) -> None:
     monkeypatch.setattr(memory, "group_limit", lambda: limit)
     machine = psutil.virtual_memory().total
     assert cpu.total_memory() == (min(machine, limit.limit) if limit else machine)
@@ -191,9 +175,7 @@ LIMITS: dict[str, tuple[str, dict[str, str], Limit | None]] = {
 
 
 @pytest.mark.parametrize(("groups", "files", "limit"), LIMITS.values(), ids=LIMITS)
-def test_the_limit_of_a_control_group(
-    groups: str, files: dict[str, str], limit: Limit | None, tmp_path: Path
-) -> None:
+def test_limit_of_control_group(tmp_path: Path, groups: str, files: dict[str, str], limit: Limit) -> None:
     assert memory.group_limit(tmp_path) is None
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         path = tmp_path / name

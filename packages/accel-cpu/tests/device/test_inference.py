@@ -29,15 +29,6 @@ def module(registry: str, name: str, config: Any) -> Any:
     return getattr(interfaces, registry).instantiate_config(ConfigBundle(name=name, config=config))
 
 
-def norm(registry: str, name: str, kind: str, dtype: torch.dtype) -> Any:
-    from deepspeed.inference.v2.inference_utils import NormTypeEnum
-    from deepspeed.inference.v2.modules.configs import DSNormConfig
-
-    types = {"residual_dtype": dtype, "input_dtype": dtype, "output_dtype": dtype}
-    config = DSNormConfig(type=NormTypeEnum[kind], channels=CHANNELS, max_tokens=TOKENS, eps=EPSILON, **types)
-    return module(registry, name, config)
-
-
 def numbers(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
@@ -48,29 +39,25 @@ def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
-def test_norm_before_a_layer_adds_the_residual_first(kind: str, dtype: torch.dtype) -> None:
-    name = {"LayerNorm": "cuda_pre_ln", "RMSNorm": "cuda_pre_rms"}[kind]
+@pytest.mark.parametrize("name", ["cuda_pre_ln", "cuda_pre_rms", "cuda_post_ln"])
+def test_norm_adds_the_residual_first(name: str, dtype: torch.dtype) -> None:
+    from deepspeed.inference.v2.inference_utils import NormTypeEnum
+    from deepspeed.inference.v2.modules.configs import DSNormConfig
+
+    before, kind = "pre" in name, NormTypeEnum.RMSNorm if "rms" in name else NormTypeEnum.LayerNorm
+    types = {"residual_dtype": dtype, "input_dtype": dtype, "output_dtype": dtype}
+    config = DSNormConfig(type=kind, channels=CHANNELS, max_tokens=TOKENS, eps=EPSILON, **types)
     residual, hidden = numbers(dtype, TOKENS, CHANNELS), numbers(dtype, 1, TOKENS, CHANNELS)[0]
-    gamma, beta = numbers(dtype, CHANNELS), numbers(dtype, 1, CHANNELS)[0] if kind == "LayerNorm" else None
-    total = residual.double() + hidden.double()
-    found = norm("DSPreNormRegistry", name, kind, dtype)(residual, hidden, gamma, beta)
-    assert_close(found[0], total)
+    gamma, beta = numbers(dtype, CHANNELS), None if "rms" in name else numbers(dtype, 1, CHANNELS)[0]
+    layer = module("DSPreNormRegistry" if before else "DSPostNormRegistry", name, config)
+    total, shape = residual.double() + hidden.double(), (CHANNELS,)
+    found = layer(residual, hidden, gamma, beta)
     if beta is None:
-        assert_close(found[1], functional.rms_norm(total, (CHANNELS,), gamma.double(), EPSILON))
+        normed = functional.rms_norm(total, shape, gamma.double(), EPSILON)
     else:
-        weights = gamma.double(), beta.double()
-        assert_close(found[1], functional.layer_norm(total, (CHANNELS,), *weights, EPSILON))
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_norm_after_a_layer(dtype: torch.dtype) -> None:
-    residual, hidden = numbers(dtype, TOKENS, CHANNELS), numbers(dtype, 1, TOKENS, CHANNELS)[0]
-    gamma, beta = numbers(dtype, CHANNELS), numbers(dtype, 1, CHANNELS)[0]
-    total = residual.double() + hidden.double()
-    wanted = functional.layer_norm(total, (CHANNELS,), gamma.double(), beta.double(), EPSILON)
-    after = norm("DSPostNormRegistry", "cuda_post_ln", "LayerNorm", dtype)
-    assert_close(after(residual, hidden, gamma, beta)[0], wanted)
+        normed = functional.layer_norm(total, shape, gamma.double(), beta.double(), EPSILON)
+    for mine, wanted in zip(found, [total, normed] if before else [normed], strict=False):
+        assert_close(mine, wanted)
 
 
 @pytest.mark.parametrize("biased", [True, False])

@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 import torch.distributed as dist
 
 from accel_core import env
+from accel_core.processes import Child
 from accel_cpu.ccl import communicator
 from accel_cpu.ccl import library as oneccl
 from accel_cpu.errors import OneCCLFailed, StoreTampered
@@ -234,17 +235,13 @@ def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
 def test_each_rank_gets_the_texts_of_all(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(env.JOB_SECRET.name, secret)
     store = dist.HashStore()
-    got: list[Any] = [None, None]
 
-    def rank(number: int) -> None:
+    def rank(number: int) -> list[list[str]]:
         exchange = Exchange(store, number, 2, "first", "second")
-        got[number] = [exchange.all_gather(f"{topic} of {number}") for topic in ("first", "second")]
+        return [exchange.all_gather(f"{topic} of {number}") for topic in ("first", "second")]
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor() as pool:
+        got = list(pool.map(rank, range(2), timeout=60))
     assert got == [[["first of 0", "first of 1"], ["second of 0", "second of 1"]]] * 2
     reported = store.get("first/1").decode()
     assert reported.endswith("first of 1")
@@ -328,30 +325,16 @@ def store() -> Iterator[str]:
         yield str(path)
 
 
-def _start(store: str, users: Sequence[int], wraps: Sequence[Sequence[str]]) -> list[subprocess.Popen[str]]:
+def _start(store: str, users: Sequence[int], *wraps: Sequence[str]) -> list[Child]:
     return [
-        subprocess.Popen(
-            [*wrap, sys.executable, PROGRAM, store, str(rank), str(len(users)), str(user)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        Child([*wrap, sys.executable, PROGRAM, store, str(rank), str(len(users)), str(user)])
         for rank, (user, wrap) in enumerate(zip(users, wraps, strict=True))
     ]
 
 
-def _found(ranks: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    found = []
-    for rank in ranks:
-        try:
-            # gloo of torch 2.8 writes a line there, too.
-            found.append(json.loads(rank.communicate(timeout=LIMIT)[0].splitlines()[-1]))
-        finally:
-            rank.kill()
-    return found
-
-
-def _run(store: str, users: Sequence[int], *wraps: Sequence[str]) -> list[dict[str, Any]]:
-    return _found(_start(store, users, wraps))
+def _found(ranks: list[Child]) -> list[dict[str, Any]]:
+    # gloo of torch 2.8 writes a line there, too.
+    return [json.loads(rank.wait(LIMIT).stdout.splitlines()[-1]) for rank in ranks]
 
 
 NO_DEV_SHM = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9"
@@ -362,7 +345,7 @@ NO_DEV_SHM = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod 
 @pytest.mark.parametrize("change", ["mount -t tmpfs -o size=1m none /dev/shm", NO_DEV_SHM])
 def test_a_dev_shm_of_1_mib_or_none_makes_no_difference(store: str, change: str) -> None:
     wrap = ["unshare", "-m", "sh", "-c", f'{change} && exec "$@"', "sh"]
-    for report in _run(store, [-1, -1], wrap, wrap):
+    for report in _found(_start(store, [-1, -1], wrap, wrap)):
         assert report == {"reason": "shared memory of 2 processes", "sums": [3.0] * 4, "names": []}
 
 
@@ -373,24 +356,19 @@ CONTAINER = ("unshare", "-m", "--ipc", "--pid", "--fork", "--mount-proc")
 @in_containers
 @pytest.mark.parametrize(
     ("user", "wrap", "reason"),
-    [
-        (-1, CONTAINER, "the ranks are in different containers"),
-        (NOBODY, (), "the ranks belong to different users"),
-    ],
+    [(-1, CONTAINER, "are in different containers"), (NOBODY, (), "belong to different users")],
     ids=["containers", "users"],
 )
-def test_ranks_that_cannot_share_memory_use_gloo(
-    store: str, user: int, wrap: Sequence[str], reason: str
-) -> None:
-    for report in _run(store, [-1, user], [], wrap):
-        assert report["reason"] == reason
+def test_ranks_without_shared_memory_use_gloo(store: str, user: int, wrap: Any, reason: str) -> None:
+    for report in _found(_start(store, [-1, user], [], wrap)):
+        assert report["reason"] == f"the ranks {reason}"
         assert report["sums"] == [3.0 + max(user, 0)] * 4
 
 
 @in_containers
 def test_jobs_of_two_users_at_once_share_nothing(store: str, tmp_path: Path) -> None:
-    first = _start(str(tmp_path / "store"), [-1, -1], [[], []])
-    second = _start(store, [NOBODY, NOBODY], [[], []])
+    first = _start(str(tmp_path / "store"), [-1, -1], [], [])
+    second = _start(store, [NOBODY, NOBODY], [], [])
     for reports, total in ((_found(first), 3.0), (_found(second), 3.0 + 2 * NOBODY)):
         for report in reports:
             assert report["reason"] == "shared memory of 2 processes"
