@@ -9,7 +9,7 @@ import pytest
 
 from accel_core.errors import InvalidInput
 from accel_rehearse import command, job
-from accel_rehearse.record import DryJob
+from accel_rehearse.record import DryJob, Rehearsal
 
 from . import records
 
@@ -90,3 +90,21 @@ def test_ranks_and_nodes_are_the_hostfiles(tmp_path: Path, program: str, monkeyp
     hostfile.write_text("a slots=2  # first\n\nb slots=4\n", encoding="utf-8")
     accel("npu", "--memory=1GiB", f"--hostfile={hostfile}", "--", program)
     assert (requests[0].ranks, requests[0].per_node) == (6, 4)
+
+
+def test_search_writes_the_record_of_the_cheapest(tmp_path: Path, program: str, monkeypatch, capsys) -> None:
+    def rehearse(request: DryJob, _say: object = None) -> Rehearsal:
+        """Reserve --mib, divided among the ranks."""
+        size = int(request.program[request.program.index("--mib") + 1]) << 20
+        sizes = {"profile": request.profile, "reserve": request.reserve, "ranks": request.ranks}
+        return records.rehearsal(records.rank(reserved=size // request.ranks), **sizes)
+
+    monkeypatch.setattr(job, "rehearse", rehearse)
+    search = ("npu", "--memory=1GiB", "--reserve=0", "--ranks=8", "--search")
+    written = f"--json={tmp_path / 'a.json'}"
+    assert accel(*search, "--vary=--mib=3000,1500", written, "--", program, "--mib", "1") == 0
+    assert "fits: 2 ranks, --mib 1500\nto change:\n  ranks: 8 -> 2\n  --mib 1500\n" in capsys.readouterr().out
+    assert Rehearsal.from_json((tmp_path / "a.json").read_text(encoding="utf-8")).ranks == 2
+    assert accel(*search, "--", program, "--mib", "9999") == 3
+    assert capsys.readouterr().out.endswith("nothing that was tried fits\n")
+    assert accel(*search, "--host-memory=1GiB", "--", program, "--mib", "1") == 3

@@ -70,8 +70,6 @@ def test_a_field_of_another_type_is_named(field: str, value: object):
     assert "\x1b" not in str(refused.value)
 
 
-# The report
-
 FAILED = rank(rank=1, role="", outcome="failed", failure=Failure("boom\nmore"))
 
 
@@ -199,9 +197,6 @@ def test_a_comparison_names_what_changed_and_by_how_much():
     assert "rank 0 (first), reserved: 40.00 GiB -> 30.00 GiB (-10.00 GiB)" in text
     assert "all_gather of 64 in forward, bfloat16, a step: 129.60 GiB -> 0 B (-129.60 GiB)" in text
     assert "rank 63 (last): rehearsed now" in text
-
-
-# Devices by name
 
 
 def test_a_name_is_found_in_any_case_and_memory_replaces_its_capacity():
