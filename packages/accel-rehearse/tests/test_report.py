@@ -22,22 +22,6 @@ def test_a_record_survives_json():
     assert Rehearsal.from_json(record.to_json()) == record
 
 
-@pytest.mark.parametrize(
-    ("record", "verdict", "status"),
-    [
-        (rehearsal(rank()), "fits", 0),
-        (rehearsal(rank(), OUT_OF_MEMORY), "does not fit", 3),
-        (rehearsal(rank(reserved=63 * GIB)), "does not fit", 3),
-        (rehearsal(rank(), rank(outcome="failed")), "failed", 1),
-        (rehearsal(rank(outcome="failed"), OUT_OF_MEMORY), "does not fit", 3),
-        (replace(rehearsal(rank()), interrupted=True), "stopped", 130),
-        (rehearsal(), "failed", 1),
-    ],
-)
-def test_the_verdict_is_that_of_the_rank_that_decides(record: Rehearsal, verdict: str, status: int):
-    assert (record.verdict, record.exit_status) == (verdict, status)
-
-
 def test_what_is_to_spare_is_counted_below_the_reserve():
     assert rehearsal(rank(reserved=20 * GIB), rank(reserved=40 * GIB)).spare == 22 * GIB
 
@@ -71,24 +55,33 @@ def test_a_field_of_another_type_is_named(field: str, value: object):
 
 
 FAILED = rank(rank=1, role="", outcome="failed", failure=Failure("boom\nmore"))
+ASKED = "does not fit: rank 63 (last) asked for 2.00 GiB in forward, module model.layers.3.mlp, train.py:41"
 
 
 @pytest.mark.parametrize(
-    ("record", "sentence"),
+    ("record", "verdict", "status", "sentence"),
     [
-        (rehearsal(rank()), "fits with 22.00 GiB to spare"),
+        (rehearsal(rank()), "fits", 0, "fits with 22.00 GiB to spare"),
+        (rehearsal(rank(), OUT_OF_MEMORY), "does not fit", 3, ASKED),
+        (rehearsal(rank(outcome="failed"), OUT_OF_MEMORY), "does not fit", 3, ASKED),
         (
-            rehearsal(rank(), OUT_OF_MEMORY),
-            "does not fit: rank 63 (last) asked for 2.00 GiB in forward, module model.layers.3.mlp, train.py:41",
+            rehearsal(rank(reserved=63 * GIB)), "does not fit", 3,
+            "does not fit: 63.00 GiB reserved of 62.00 GiB on rank 0 (first)",
         ),
-        (rehearsal(rank(reserved=63 * GIB)), "does not fit: 63.00 GiB reserved of 62.00 GiB on rank 0 (first)"),
-        (rehearsal(rank(), FAILED), "the program failed: rank 1 in the program: boom"),
-        (rehearsal(rank(outcome="failed")), "the program failed: rank 0 (first) ended without saying why"),
-        (rehearsal(), "the program failed: no rank began"),
-        (rehearsal(rank(), interrupted=True), "stopped before the end: what follows is what was seen until then"),
+        (rehearsal(rank(), FAILED), "failed", 1, "the program failed: rank 1 in the program: boom"),
+        (
+            rehearsal(rank(outcome="failed")), "failed", 1,
+            "the program failed: rank 0 (first) ended without saying why",
+        ),
+        (rehearsal(), "failed", 1, "the program failed: no rank began"),
+        (
+            rehearsal(rank(), interrupted=True), "stopped", 130,
+            "stopped before the end: what follows is what was seen until then",
+        ),
     ],
 )  # fmt: skip
-def test_the_verdict_is_one_sentence_and_the_first_line(record: Rehearsal, sentence: str):
+def test_verdict(record: Rehearsal, verdict: str, status: int, sentence: str):
+    assert (record.verdict, record.exit_status) == (verdict, status)
     assert report.terminal(record).splitlines()[0] == sentence
     assert f"<title>accel rehearse: {sentence}</title>" in page.html(record)
 
