@@ -35,9 +35,7 @@ def cuda(library: Any, monkeypatch: pytest.MonkeyPatch) -> CUDA_Accelerator:
     return CUDA_Accelerator()
 
 
-def test_free_memory_is_nvml_s_until_there_is_a_context(
-    cuda: CUDA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_memory_is_nvml_s_until_there_is_a_context(cuda, monkeypatch):
     assert [cuda.available_memory(), cuda.available_memory(1)] == [1000, 2000]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-44444444-dddd")
     assert cuda.available_memory() == 400
@@ -49,9 +47,7 @@ def test_free_memory_is_nvml_s_until_there_is_a_context(
 @pytest.mark.parametrize(
     ("device", "fp16", "triton"), [("0", True, True), ("1", True, True), ("2", True, False)]
 )
-def test_types_and_triton_follow_the_capability_without_opening(
-    device: str, fp16: bool, triton: bool, cuda: CUDA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_types_and_triton_follow_the_capability_without_opening(device, fp16, triton, cuda, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
     assert cuda.is_fp16_supported() is fp16
     assert cuda.is_triton_supported() is triton
@@ -60,9 +56,7 @@ def test_types_and_triton_follow_the_capability_without_opening(
 @pytest.mark.parametrize(
     ("major", "allowed", "fp16"), [(7, "0", True), (6, "0", False), (6, "1", True), (5, "1", False)]
 )
-def test_fp16_of_old_devices_is_the_user_s_choice(
-    major: int, allowed: str, fp16: bool, cuda: CUDA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fp16_of_old_devices_is_the_user_s_choice(major, allowed, fp16, cuda, monkeypatch):
     monkeypatch.setattr(accelerator.nvml, "capability", lambda index: (major, 0))
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", allowed)
     assert cuda.is_fp16_supported() is fp16
@@ -73,17 +67,15 @@ def test_fp16_of_old_devices_is_the_user_s_choice(
     [(8, True, True), (9, True, False), (8, False, False), (7, True, False)],
 )
 def test_triton_s_grouped_product_is_preferred_where_torch_s_is_slow(
-    major: int, installed: bool, preferred: bool, cuda: CUDA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    major, installed, preferred, cuda, monkeypatch
+):
     monkeypatch.setattr(accelerator.nvml, "capability", lambda index: (major, 0))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
     assert cuda.prefer_triton_grouped_mm() is preferred
     assert "triton" not in sys.modules
 
 
-def test_triton_stays_unimported_and_unsupported_on_rocm(
-    cuda: CUDA_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_stays_unimported_and_unsupported_on_rocm(cuda, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "_device_count_amdsmi", lambda: 2)
     rocm = CUDA_Accelerator()
@@ -98,7 +90,7 @@ def test_triton_stays_unimported_and_unsupported_on_rocm(
 def other_maker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cards of another maker: torch.cuda counts them and reports no capability, and pynvml is not NVIDIA's."""
     broken = SimpleNamespace(nvmlInit=lambda: None)
-    monkeypatch.setitem(sys.modules, "pynvml", broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", broken)
     nvml._library.cache_clear()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
@@ -110,9 +102,7 @@ def _no_capability(device: object = None) -> tuple[int, int]:
 
 @pytest.mark.parametrize("reported", [_no_capability, lambda device=None: (0, 0)], ids=["raises", "zero"])
 @pytest.mark.usefixtures("other_maker")
-def test_card_without_a_capability_trains_and_says_what_is_unknown(
-    reported: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_card_without_a_capability_trains_and_says_what_is_unknown(reported, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", reported)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (77, 100))
     cuda = CUDA_Accelerator()
@@ -124,20 +114,20 @@ def test_card_without_a_capability_trains_and_says_what_is_unknown(
 
 
 @pytest.mark.usefixtures("other_maker")
-def test_kernels_are_unusable_where_the_capability_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_unusable_where_the_capability_is_unknown(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", _no_capability)
     with pytest.raises(KernelsUnusable, match="mcErrorNotSupported"):
         loading.load(lambda launch, device: None, 0)
 
 
-def test_login_node_may_plan_for_every_type(library: Any) -> None:
+def test_login_node_may_plan_for_every_type(library):
     cuda = CUDA_Accelerator()
     assert not cuda.is_available()
     assert cuda.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
     assert not cuda.is_triton_supported()
 
 
-def test_collectives_are_nccl_and_its_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_are_nccl_and_its_version_is_reported(monkeypatch):
     cuda = CUDA_Accelerator()
     assert cuda.communication_backend_name() == "nccl"
     monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
@@ -147,7 +137,7 @@ def test_collectives_are_nccl_and_its_version_is_reported(monkeypatch: pytest.Mo
     assert cuda.communication_backend_version() == (2, 27, 3)
 
 
-def test_host_memory_is_registered_with_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_memory_is_registered_with_the_driver(monkeypatch):
     calls: list[tuple[int, ...]] = []
     driver = SimpleNamespace(
         cudaHostRegister=lambda *arguments: calls.append(arguments) or 0,
@@ -164,7 +154,7 @@ def test_host_memory_is_registered_with_the_driver(monkeypatch: pytest.MonkeyPat
     assert calls == [(4096, 100, 0), (4096,)]
 
 
-def test_ranges_without_a_domain_or_the_package_are_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_without_a_domain_or_the_package_are_torch_s(monkeypatch):
     """The suite has those in a domain."""
     seen: list[str] = []
     monkeypatch.setitem(sys.modules, "nvtx", None)
@@ -180,7 +170,7 @@ def test_ranges_without_a_domain_or_the_package_are_torch_s(monkeypatch: pytest.
     assert seen == ["step", "pop", "step", "pop"]
 
 
-def test_unknown_builder_is_none_and_known_ones_say_what_they_lack() -> None:
+def test_unknown_builder_is_none_and_known_ones_say_what_they_lack():
     cuda = CUDA_Accelerator()
     assert cuda.get_op_builder("FlashAttentionBuilder") is None
     with pytest.raises(TypeError):  # flash attention of Megatron-DeepSpeed is then taken from its own package
@@ -211,9 +201,7 @@ def test_unknown_builder_is_none_and_known_ones_say_what_they_lack() -> None:
         ("GPU-1111,GPU-1111", []),
     ],
 )
-def test_visible_devices_as_torch_reads_them(
-    value: str, listed: list[int | str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_visible_devices_as_torch_reads_them(value, listed, monkeypatch):
     assert list(visible.CUDA.read(value).values()) == listed
     if value != "MIG-4444,0":  # which torch does not count
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
@@ -236,12 +224,12 @@ def test_visible_devices_as_torch_reads_them(
         ("", 0, [], ["CUDA_VISIBLE_DEVICES is empty, which hides all devices"]),
     ],
 )
-def test_ignored_devices_are_named(value: str, count: int, used: list[str], remarks: list[str]) -> None:
+def test_ignored_devices_are_named(value, count, used, remarks):
     assert visible.CUDA.used(value, count) == used
     assert visible.CUDA.remarks(count, {"CUDA_VISIBLE_DEVICES": value}) == remarks
 
 
-def test_variable_of_the_container_is_named() -> None:
+def test_variable_of_the_container_is_named():
     """It names devices for the container, in which they have other numbers."""
     container = {"NVIDIA_VISIBLE_DEVICES": "1,2"}
     assert (
@@ -263,9 +251,7 @@ def test_variable_of_the_container_is_named() -> None:
         ({"HIP_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a"}, "HIP_VISIBLE_DEVICES", ["GPU-4b2c1a9f8d3e6f7a"]),
     ],
 )
-def test_rocm_reads_its_own_variable_first(
-    given: dict[str, str], first: str, devices: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rocm_reads_its_own_variable_first(given, first, devices, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.2")
     for name in visible.HIP.variables:
         monkeypatch.delenv(name, raising=False)
@@ -297,18 +283,14 @@ def test_rocm_reads_its_own_variable_first(
         ("7", 0, None),
     ],
 )
-def test_free_memory_is_that_of_the_visible_device(
-    mask: str | None, index: int, free: int | None, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_memory_is_that_of_the_visible_device(mask, index, free, library, monkeypatch):
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     assert nvml.free_memory(index) == free
 
 
 @pytest.mark.parametrize("installed", [True, False], ids=["no driver", "no package"])
-def test_library_that_does_not_work_reports_nothing(
-    installed: bool, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_that_does_not_work_reports_nothing(installed, library, monkeypatch):
     library.works = False
     if not installed:
         monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -388,10 +370,10 @@ def kernels(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> Kernels:
 @pytest.mark.upstream
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("name", READ)
-def test_kernels_do_not_get_what_they_misread(name: str) -> None:
+def test_kernels_do_not_get_what_they_misread(name):
     op, (types, functions) = CUDA_Accelerator().create_op_builder(name).load(), READ[name]
 
-    def by_kernel(function: str, arguments: list[Any]) -> bool:
+    def by_kernel(function, arguments):
         try:
             return bool(getattr(op, function)(*arguments) == "kernel")
         except Exception:  # plain torch's, of arguments that are no problem
@@ -411,14 +393,14 @@ def test_kernels_do_not_get_what_they_misread(name: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "reported"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])
-def test_compiler_has_to_be_of_torch_s_major_version(version: str, reported: str, cuda_home: Any) -> None:
+def test_compiler_has_to_be_of_torch_s_major_version(version, reported, cuda_home):
     cuda_home(version, variable="CUDA_PATH")
     lack = toolkit.lack()
     assert reported in lack
     assert bool(lack) is bool(reported)
 
 
-def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocm_compiles_with_hipcc(cuda_home, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert "hipcc is not on PATH" in toolkit.lack()
     cuda_home("", "hipcc", "ROCM_HOME")
@@ -426,14 +408,14 @@ def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *MIXED])
-def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name: str, cuda_home: Any) -> None:
+def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name, cuda_home):
     builder = CUDA_Accelerator().create_op_builder(name)
     assert builder.is_compatible()
     assert builder.reason.startswith("plain torch: nvcc is not on PATH")
     assert callable(getattr(builder.load(), {**PLAIN, **MIXED}[name]))
 
 
-def test_quantizer_without_a_device_is_plain_torch() -> None:
+def test_quantizer_without_a_device_is_plain_torch():
     builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
     assert builder.is_compatible()
     half = torch.ones(4, 8, dtype=torch.float16)
@@ -444,7 +426,7 @@ def test_quantizer_without_a_device_is_plain_torch() -> None:
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", PLAIN)
-def test_ops_are_compiled_where_they_can_be(name: str, kernels: Kernels) -> None:
+def test_ops_are_compiled_where_they_can_be(name, kernels):
     builder = CUDA_Accelerator().create_op_builder(name)
     assert "DeepSpeed's sources" in builder.reason
     assert builder.load() is kernels
@@ -452,10 +434,8 @@ def test_ops_are_compiled_where_they_can_be(name: str, kernels: Kernels) -> None
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", [*PLAIN, *MIXED])
-def test_compilation_that_fails_is_logged_and_plain_torch_serves(
-    name: str, kernels: Kernels, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fails(self: Any, verbose: bool = True) -> Any:
+def test_compilation_that_fails_is_logged_and_plain_torch_serves(name, kernels, monkeypatch, caplog):
+    def fails(self, verbose=True):
         raise RuntimeError("ninja: build stopped")
 
     monkeypatch.setattr(SourceBuilder, "load", fails)
@@ -467,7 +447,7 @@ def test_compilation_that_fails_is_logged_and_plain_torch_serves(
     assert reported.startswith(builder.name)
 
 
-def test_gpudirect_storage_is_deepspeed_s_own_and_needs_libaio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpudirect_storage_is_deepspeed_s_own_and_needs_libaio(monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda path: False)
     builder = CUDA_Accelerator().create_op_builder("GDSBuilder")
     assert not builder.is_compatible()

@@ -87,9 +87,7 @@ assert not started, started
 
 @needs_nvrtc
 @pytest.mark.slow
-def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
-    site: Path, tmp_path: Path
-) -> None:
+def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(site, tmp_path):
     left = {name: value for name, value in os.environ.items() if name not in ("CXX", "CC", "CUDA_HOME")}
     left |= {"PATH": "", "ACCEL_CACHE_DIR": str(tmp_path / "cache")}
     done = processes.run([sys.executable, "-c", _WITHOUT_A_COMPILER, str(site)], env=left)
@@ -133,7 +131,7 @@ for capability in (90, 80, 120):
 @needs_nvrtc
 @pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
 @pytest.mark.slow
-def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
+def test_an_installed_wheel_quantizes_without_a_compiler(site):
     import accel_sim
 
     environment = accel_sim.environment("cuda", base=dict(os.environ))
@@ -149,13 +147,13 @@ def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
 
 @pytest.mark.slow
 @needs_nvrtc
-def test_images_are_reproducible(wheel: dict[str, bytes], checkout: Path, tmp_path: Path) -> None:
+def test_images_are_reproducible(wheel, checkout, tmp_path):
     assert wheel == kernel_wheels.built(checkout, tmp_path / "again")
 
 
 @needs_nvrtc
 @pytest.mark.slow
-def test_images_have_the_launcher_s_kernels(wheel: dict[str, bytes]) -> None:
+def test_images_have_the_launcher_s_kernels(wheel):
     table = json.loads(wheel["images.json"])["images"]
     assert tuple(table) == TARGETS
     for name, entry in table.items():
@@ -172,9 +170,7 @@ def test_images_have_the_launcher_s_kernels(wheel: dict[str, bytes]) -> None:
     assert ".local" not in ptx
 
 
-def test_isolated_build_brings_nvrtc_where_images_are_demanded(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_isolated_build_brings_nvrtc_where_images_are_demanded(checkout, monkeypatch):
     from hatchling import build as backend
 
     monkeypatch.chdir(checkout)
@@ -184,7 +180,7 @@ def test_isolated_build_brings_nvrtc_where_images_are_demanded(
     assert "nvidia-cuda-nvrtc-cu12==12.9.86" in backend.get_requires_for_build_wheel()
 
 
-def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_path: Path) -> None:
+def test_build_fails_without_the_images_that_are_demanded(checkout, tmp_path):
     other = kernel_wheels.copied(checkout, tmp_path / "other")
     settings = other / "pyproject.toml"
     settings.write_text(settings.read_text().replace('nvrtc = "12.9.86"', 'nvrtc = "12.9.0"'))
@@ -216,7 +212,7 @@ def run(*tests: str, headers: Path | None = None) -> subprocess.CompletedProcess
 
 @pytest.mark.slow
 @pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
-def test_launcher_s_tests_are_clean_under_the_sanitizers() -> None:
+def test_launcher_s_tests_are_clean_under_the_sanitizers():
     done = run("test_kernels.py")
     assert not done.returncode, done.stdout[-3000:] + done.stderr[-3000:]
     assert "passed" in done.stdout
@@ -240,7 +236,7 @@ def installed() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason=f"not run: no {LIBRARY}")
 @pytest.mark.parametrize("target", ["gfx90a", "gfx1030"])
-def test_hiprtc_compiles_all_kernels(target: str) -> None:
+def test_hiprtc_compiles_all_kernels(target):
     source = rtc.flattened(compiled_here.ENTRY, compiled_here._HEADERS)
     image = rtc.compiled(rtc.HIPRTC, Path(LIBRARY), source, target)
     assert (image[:4], image[18]) == (b"\x7fELF", 224)

@@ -38,24 +38,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         ("kfd", {"hip": "6.4"}, "hip 6.4"),
     ],
 )
-def test_build_and_device_file_are_evidence(
-    node: str, build: dict[str, str], reported: str, machine: Callable[..., None]
-) -> None:
+def test_build_and_device_file_are_evidence(node, build, reported, machine):
     machine(node, **build)
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, True)
     assert reported in evidence.reason
 
 
-def test_build_for_cpus_is_no_runtime(machine: Callable[..., None]) -> None:
+def test_build_for_cpus_is_no_runtime(machine):
     machine("nvidia0")
     evidence = probe.evidence()
     assert not evidence.runtime
     assert "built without cuda or hip" in evidence.reason
 
 
-def test_counting_asks_nvml_and_leaves_the_driver_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def initialized(*_: object) -> int:
+def test_counting_asks_nvml_and_leaves_the_driver_alone(monkeypatch):
+    def initialized(*_):
         raise AssertionError("the driver is initialized: children of a fork have no device")
 
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
@@ -65,8 +63,8 @@ def test_counting_asks_nvml_and_leaves_the_driver_alone(monkeypatch: pytest.Monk
     assert probe.confirm().devices == 2
 
 
-def test_driver_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def counted() -> int:
+def test_driver_that_does_not_work_is_named(monkeypatch):
+    def counted():
         warnings.warn(
             "CUDA initialization: The NVIDIA driver is\ntoo old (Triggered internally at …)", stacklevel=1
         )
@@ -80,9 +78,7 @@ def test_driver_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", probe.KNOWN)
-def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     answer = probe.confirm()
@@ -92,8 +88,8 @@ def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(
 
 
 @pytest.mark.parametrize("function", ["is_available", "device_count"])
-def test_unknown_shim_is_known_by_what_it_replaces(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def replacement() -> int:
+def test_unknown_shim_is_known_by_what_it_replaces(function, monkeypatch):
+    def replacement():
         return 8
 
     replacement.__module__ = "torch_musa.core"
@@ -103,7 +99,7 @@ def test_unknown_shim_is_known_by_what_it_replaces(function: str, monkeypatch: p
     assert "torch_musa.core" in answer.reason
 
 
-def test_device_module_of_torch_under_the_name_cuda_is_a_shim(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_module_of_torch_under_the_name_cuda_is_a_shim(monkeypatch):
     monkeypatch.setattr(torch, "cuda", torch.xpu)
     assert "torch.xpu has replaced it" in probe.confirm().reason
     monkeypatch.undo()

@@ -7,5 +7,5 @@ from pathlib import Path
 from accel_sim import testing
 
 
-def test_class_on_a_device() -> None:
+def test_class_on_a_device():
     testing.run("cuda", Path(__file__).with_name("device"))

@@ -33,11 +33,11 @@ def torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("error", "warns"), [(ValueError, True), (KeyboardInterrupt, False)])
-def test_settings_are_taken_back_when_the_block_raises(error: type[BaseException], warns: bool) -> None:
+def test_settings_are_taken_back_when_the_block_raises(error, warns):
     torch.use_deterministic_algorithms(warns, warn_only=warns)
     before = state()
 
-    def fail() -> None:
+    def fail():
         with settings.applied():
             assert state() != before
             raise error

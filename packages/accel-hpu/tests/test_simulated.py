@@ -11,5 +11,5 @@ from accel_sim import testing
 
 @pytest.mark.parametrize("mode", ["1", "0"], ids=["lazy", "eager"])
 @pytest.mark.sample("eager")
-def test_class_on_a_device(mode: str) -> None:
+def test_class_on_a_device(mode):
     testing.run("hpu", Path(__file__).with_name("device"), environment={"PT_HPU_LAZY_MODE": mode})

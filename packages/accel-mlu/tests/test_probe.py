@@ -8,7 +8,6 @@ from accel_core.selection import candidates
 from accel_core.selection.candidates import State
 from accel_mlu import visible
 from accel_mlu.vendor import VENDOR
-from accel_testkit.fake_runtime import FakeRuntime
 
 COUNTING = """
 class mlu:
@@ -17,7 +16,7 @@ class mlu:
 """
 
 
-def test_a_wheel_for_another_torch_is_named_before_it_fails(fake_runtime: FakeRuntime) -> None:
+def test_a_wheel_for_another_torch_is_named_before_it_fails(fake_runtime):
     fake_runtime.install("torch_mlu", "1.25.0+torch2.4.1")
     fake_runtime.device("dev/cambricon_dev0")
     found = candidates.of_vendor(VENDOR)
@@ -25,9 +24,7 @@ def test_a_wheel_for_another_torch_is_named_before_it_fails(fake_runtime: FakeRu
     assert "built for torch 2.4; this is torch " in found.reason
 
 
-def test_the_count_names_a_variable_that_is_overruled(
-    fake_runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_count_names_a_variable_that_is_overruled(fake_runtime, monkeypatch):
     fake_runtime.install("torch_mlu", "1.25.0", COUNTING)
     monkeypatch.setenv("CN_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("MLU_VISIBLE_DEVICES", "2,3")
@@ -55,9 +52,7 @@ CN, MLU = "CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"
         ("", "1", CN, "CN_VISIBLE_DEVICES= overrules MLU_VISIBLE_DEVICES=1"),
     ],
 )
-def test_the_variable_that_decides_comes_first(
-    cn: str | None, mlu: str | None, first: str, reported: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_that_decides_comes_first(cn, mlu, first, reported, monkeypatch):
     for name, value in ((CN, cn), (MLU, mlu)):
         if value is None:
             monkeypatch.delenv(name, raising=False)
@@ -68,7 +63,7 @@ def test_the_variable_that_decides_comes_first(
     assert visible.VISIBLE.remarks(2) == [reported] * bool(reported)
 
 
-def test_variable_of_cuda_decides_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_of_cuda_decides_last(monkeypatch):
     for name in (CN, MLU):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
@@ -88,5 +83,5 @@ READ = {
 
 
 @pytest.mark.parametrize(("value", "devices"), READ.items(), ids=READ)
-def test_visible_devices_as_torch_mlu_reads_them(value: str, devices: list[int | str]) -> None:
+def test_visible_devices_as_torch_mlu_reads_them(value, devices):
     assert list(visible.VISIBLE.read(value).values()) == devices

@@ -18,7 +18,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return figures
 
 
-def test_figures_have_torch_s_keys(used: dict[str, int]) -> None:
+def test_figures_have_torch_s_keys(used):
     assert PeaksAtCalls().stats() == {
         "allocated_bytes.all.current": 100,
         "allocated_bytes.all.peak": 100,
@@ -27,7 +27,7 @@ def test_figures_have_torch_s_keys(used: dict[str, int]) -> None:
     }
 
 
-def test_the_highest_figure_that_was_asked_for_is_the_peak(used: dict[str, int]) -> None:
+def test_the_highest_figure_that_was_asked_for_is_the_peak(used):
     """T11: upstream's peak is the present figure of another memory."""
     seen = PeaksAtCalls()
     for tensors, driver in ((700, 900), (300, 1000), (200, 500)):
@@ -37,7 +37,7 @@ def test_the_highest_figure_that_was_asked_for_is_the_peak(used: dict[str, int])
     assert (stats["reserved_bytes.all.current"], stats["reserved_bytes.all.peak"]) == (500, 1000)
 
 
-def test_a_reset_begins_with_the_present_figures(used: dict[str, int]) -> None:
+def test_a_reset_begins_with_the_present_figures(used):
     seen = PeaksAtCalls()
     seen.stats()
     used.update(tensors=10, driver=20)
@@ -49,12 +49,12 @@ def test_a_reset_begins_with_the_present_figures(used: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("version", "keeps"), [("2.5.1", False), ("2.12.1", False), ("2.13.0", True), ("3.0.0", True)]
 )
-def test_torch_keeps_peaks_from_2_13_on(version: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_keeps_peaks_from_2_13_on(version, keeps, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     assert memory.allocator_keeps_peaks() is keeps
 
 
-def test_what_this_machine_lacks_is_declared() -> None:
+def test_what_this_machine_lacks_is_declared():
     here = {"bf16", "memory_peaks"}
     assert not here & traits.of_machine(bf16=True, peaks=True).keys()
     assert here <= traits.of_machine(bf16=False, peaks=False).keys()

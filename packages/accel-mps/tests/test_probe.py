@@ -34,18 +34,18 @@ def torch_is(monkeypatch: pytest.MonkeyPatch) -> object:
     return lambda version: monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
 
 
-def test_without_metal_there_is_no_hardware(machine: Path) -> None:
+def test_without_metal_there_is_no_hardware(machine):
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (False, False)
     assert "not macOS" in evidence.reason
 
 
-def test_a_mac_may_have_a_gpu(mac: Path) -> None:
+def test_a_mac_may_have_a_gpu(mac):
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, None)
 
 
-def test_a_mac_needs_no_file_to_be_known(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mac_needs_no_file_to_be_known(machine, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert (probe.evidence().runtime, probe.evidence().hardware) == (True, None)
 
@@ -53,26 +53,22 @@ def test_a_mac_needs_no_file_to_be_known(machine: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("version", "reported"), [(None, "torch is not installed"), ("2.7.1", "torch 2.7.1")]
 )
-def test_a_torch_that_is_missing_or_too_old_is_named(
-    mac: Path, torch_is: object, version: str | None, reported: str
-) -> None:
-    torch_is(version)  # type: ignore[operator]
+def test_a_torch_that_is_missing_or_too_old_is_named(mac, torch_is, version, reported):
+    torch_is(version)
     evidence = probe.evidence()
     assert not evidence.runtime
     assert reported in evidence.reason
 
 
 @pytest.mark.parametrize(("available", "counted"), [(True, 1), (False, 0)])
-def test_torch_s_own_answer_confirms(available: bool, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_s_own_answer_confirms(available, counted, monkeypatch):
     monkeypatch.setattr(torch.mps, "is_available", lambda: available)
     assert probe.confirm().devices == counted
 
 
 @pytest.mark.parametrize("error", [RuntimeError, AttributeError, OSError])
-def test_a_torch_that_fails_is_broken(
-    mac: Path, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> bool:
+def test_a_torch_that_fails_is_broken(mac, error, monkeypatch):
+    def fail():
         raise error("Metal is out of order")
 
     monkeypatch.setattr(torch.mps, "is_available", fail)

@@ -23,13 +23,13 @@ def install_file(home: Path, text: str) -> None:
     (home / "aarch64-linux/ascend_toolkit_install.info").write_text(text)
 
 
-def test_the_version_stands_in_the_install_file(home: Path) -> None:
+def test_the_version_stands_in_the_install_file(home):
     install_file(home, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
     assert cann.cann_status() == f"CANN 8.1.RC1 in {home}"
 
 
 @pytest.mark.parametrize("part", ["runtime", "compiler", "opp", "ASCEND_OPP_PATH"])
-def test_missing_part_of_cann_is_reported(part: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_part_of_cann_is_reported(part, home, monkeypatch):
     install_file(home, "version=8.1.RC1\n")
     if part.isupper():
         monkeypatch.delenv(part)
@@ -41,7 +41,7 @@ def test_missing_part_of_cann_is_reported(part: str, home: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
-def test_an_unset_or_wrong_home_is_reported(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_or_wrong_home_is_reported(home, monkeypatch):
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
     if home is not None:
         monkeypatch.setenv("ASCEND_HOME_PATH", home)
@@ -51,7 +51,7 @@ def test_an_unset_or_wrong_home_is_reported(home: str | None, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("text", [None, "", "innerversion=V100\n"])
-def test_a_folder_without_a_version_is_reported(text: str | None, home: Path) -> None:
+def test_a_folder_without_a_version_is_reported(text, home):
     if text is not None:
         install_file(home, text)
     reason = cann.cann_status()
@@ -68,7 +68,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("value", "count"), READ.items(), ids=map(repr, READ))
-def test_visible_devices_as_cann_reads_them(value: str, count: int) -> None:
+def test_visible_devices_as_cann_reads_them(value, count):
     assert len(visible.VISIBLE.read(value, 3)) == count
 
 
@@ -91,5 +91,5 @@ def test_visible_devices_as_cann_reads_them(value: str, count: int) -> None:
         ("", 0, "ASCEND_RT_VISIBLE_DEVICES is empty, which hides all devices"),
     ],
 )
-def test_ignored_devices_are_named(value: str, count: int, remark: str) -> None:
+def test_ignored_devices_are_named(value, count, remark):
     assert visible.VISIBLE.remarks(count, {visible.VARIABLE: value}) == [remark] * bool(remark)

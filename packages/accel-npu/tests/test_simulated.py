@@ -12,7 +12,7 @@ from shared.children import on_device
 SHOW = "from deepspeed.accelerator import get_accelerator; print(type(get_accelerator()).__module__)"
 
 
-def test_class_on_a_device() -> None:
+def test_class_on_a_device():
     testing.run("npu", Path(__file__).with_name("device"))
 
 
@@ -21,6 +21,6 @@ def test_class_on_a_device() -> None:
     "first", ["import torch_npu, accel_npu", "import torch, torch_npu", "import deepspeed"]
 )
 @pytest.mark.sample("import deepspeed")
-def test_deepspeed_has_this_accelerator_whatever_is_imported_first(first: str) -> None:
+def test_deepspeed_has_this_accelerator_whatever_is_imported_first(first):
     shown = on_device("npu", "-c", f"{first}; {SHOW}").out
     assert shown.splitlines()[-1] == "accel_npu.accelerator"

@@ -24,7 +24,7 @@ STRUCTURES = {
 }  # fmt: skip
 
 
-def test_the_declarations_are_those_of_the_header(tmp_path: Path) -> None:
+def test_the_declarations_are_those_of_the_header(tmp_path):
     csrc = library.source().folders[0]
     header = "".join((csrc / name).read_text(encoding="utf-8") for name in HEADERS)
     assert re.findall(r"^ACCEL_API [\w *]+?(accel_\w+)\(", header, re.MULTILINE) == list(
@@ -84,9 +84,7 @@ def assert_right_numbers() -> None:
     assert torch.allclose(tensors[0], torch.full((5,), 1 - 0.1 * 10 / 10))
 
 
-def test_another_library_in_the_wheel_is_replaced_by_a_build_that_says_why(
-    cache: Path, other: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_library_in_the_wheel_is_replaced_by_a_build_that_says_why(cache, other, monkeypatch):
     monkeypatch.setattr(library, "PREBUILT", other)
     reason = library.load().reason
     assert reason.startswith("compiled on this machine: accel_ops-")
@@ -95,7 +93,7 @@ def test_another_library_in_the_wheel_is_replaced_by_a_build_that_says_why(
     assert_right_numbers()
 
 
-def test_another_library_in_the_cache_is_built_again(cache: Path, other: Path) -> None:
+def test_another_library_in_the_cache_is_built_again(cache, other):
     right = library.native.build_library(library.source())
     digest = hashlib.sha256(other.read_bytes()).hexdigest()[:32]
     planted = right.with_name(f"{right.stem.rpartition('-')[0]}-{digest}.so")

@@ -58,7 +58,7 @@ def updated(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
         ({"params": torch.ones(6, dtype=torch.complex64).conj()}, "params of torch.complex64"),
     ],
 )
-def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
+def test_unsupported_tensors_are_refused(others, message):
     with pytest.raises(InvalidOpArgument, match=message):
         cpu_steps.adam(*four(**others), **ADAM)
 
@@ -68,7 +68,7 @@ def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], messag
 @pytest.mark.parametrize(
     "value", [None, "x", torch.ones(2), [1], pytest.param(object(), id="object")], ids=repr
 )
-def test_an_option_that_is_no_number_is_named(option: str, value: object) -> None:
+def test_an_option_that_is_no_number_is_named(option, value):
     with pytest.raises(InvalidOpArgument, match={"epsilon": "eps"}.get(option, option) + r".*ACC-504"):
         updated(**{option: value})
 
@@ -77,7 +77,7 @@ def test_an_option_that_is_no_number_is_named(option: str, value: object) -> Non
 @pytest.mark.parametrize(
     "value", [2.0, 0, -1, 2**63, torch.tensor(0.5), float("nan"), torch.tensor(float("inf"))]
 )
-def test_a_step_that_is_no_number_from_one_is_refused(value: object) -> None:
+def test_a_step_that_is_no_number_from_one_is_refused(value):
     with pytest.raises(InvalidOpArgument, match="count from 1"):
         updated(step=value)
 
@@ -85,17 +85,17 @@ def test_a_step_that_is_no_number_from_one_is_refused(value: object) -> None:
 @pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("step", [torch.tensor(2.0), torch.tensor(2), numpy.int64(2), True + 1], ids=repr)
 @pytest.mark.parametrize("lr", [torch.tensor(0.125), numpy.float32(0.125), 0.125], ids=repr)
-def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step: object, lr: object) -> None:
+def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step, lr):
     assert torch.equal(updated(step=step, lr=lr), updated(step=2, lr=0.125))
 
 
-def test_the_other_optimizers_name_a_wrong_option_too() -> None:
+def test_the_other_optimizers_name_a_wrong_option_too():
     for kernel, options in ((cpu_steps.adagrad, {"eps": 0}), (cpu_steps.lion, {"beta1": 0, "beta2": 0})):
         with pytest.raises(InvalidOpArgument, match="lr=None"):
-            kernel(*([torch.ones(3)] for _ in range(3)), lr=None, **options)  # type: ignore[operator]
+            kernel(*([torch.ones(3)] for _ in range(3)), lr=None, **options)
 
 
-def test_lists_of_unequal_length_are_refused() -> None:
+def test_lists_of_unequal_length_are_refused():
     lists = four()
     lists[1] = []
     with pytest.raises(InvalidOpArgument, match="0 grads"):
@@ -103,7 +103,7 @@ def test_lists_of_unequal_length_are_refused() -> None:
 
 
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
-def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
+def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1):
     beta2 = 0.99 if beta1 == 0 else 0.0
     with pytest.raises(ValueError, match="cannot be undone"):
         cpu_steps.adam(*four(), **{**ADAM, "beta1": beta1, "beta2": beta2}, rollback=True)
@@ -140,7 +140,7 @@ assert refused == 3, refused
 
 
 @pytest.mark.parametrize("form", ["meta", "fake", "freed"])
-def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
+def test_a_tensor_without_memory_of_its_own_is_refused(form):
     """In a process of its own, which a tensor that is not refused crashes."""
     ended = run(sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, form)
     assert ended.returncode == 0, ended.stderr
@@ -164,13 +164,13 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_child_forked_after_threads_ran_can_step_too() -> None:
+def test_a_child_forked_after_threads_ran_can_step_too():
     assert run(sys.executable, "-c", _FORKED, timeout=120).returncode == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["direct", "through buffers"])
-def test_more_than_two_to_the_31_elements(dtype: torch.dtype) -> None:
+def test_more_than_two_to_the_31_elements(dtype):
     """Indices are 64 bits wide: the last elements are stepped on, and only once."""
     count = 2**31 + 5
     needed, free = 3 * count * dtype.itemsize, psutil.virtual_memory().available
@@ -216,7 +216,7 @@ def refused(*lists: list[torch.Tensor], message: str = "shares memory") -> None:
         "expanded", "folded",
     ],
 )  # fmt: skip
-def test_a_written_tensor_that_shares_memory_is_refused(cut: Any) -> None:
+def test_a_written_tensor_that_shares_memory_is_refused(cut):
     refused(*four(**cut(torch.ones(12))))
 
 
@@ -226,9 +226,7 @@ def test_a_written_tensor_that_shares_memory_is_refused(cut: Any) -> None:
     [(3, True, "shares memory"), (2, False, "2 elements for a parameter of 3")],
     ids=["sharing", "a size"],
 )
-def test_what_a_later_tensor_of_another_type_lacks_is_seen_before_anything_is_written(
-    grad: int, shared: bool, message: str
-) -> None:
+def test_what_a_later_tensor_of_another_type_lacks_is_seen_before_anything_is_written(grad, shared, message):
     first = [torch.ones(6) for _ in range(4)]
     bf16 = first[0][:3].view(torch.bfloat16)[:3] if shared else torch.ones(3, dtype=torch.bfloat16)
     second = [bf16, torch.ones(grad, dtype=torch.bfloat16), torch.ones(3), torch.ones(3)]
@@ -236,7 +234,7 @@ def test_what_a_later_tensor_of_another_type_lacks_is_seen_before_anything_is_wr
 
 
 @pytest.mark.usefixtures("with_and_without_library")
-def test_gradients_may_share_memory_with_each_other() -> None:
+def test_gradients_may_share_memory_with_each_other():
     grad = torch.ones(12)
     params = [torch.ones(6), torch.ones(6), torch.ones(6)]
     states = [[torch.ones(6) for _ in range(3)] for _ in range(2)]
@@ -246,7 +244,7 @@ def test_gradients_may_share_memory_with_each_other() -> None:
 
 
 @pytest.mark.usefixtures("with_and_without_library")
-def test_tensors_side_by_side_in_one_buffer_are_taken() -> None:
+def test_tensors_side_by_side_in_one_buffer_are_taken():
     row = torch.ones(24)
     alone = four()
     cpu_steps.adam(*([row[start : start + 6]] for start in (0, 6, 12, 18)), **ADAM)

@@ -21,7 +21,7 @@ from accel_ops.inference import INFERENCE, TransformerFunctions
 from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
 from accel_ops.op import LoadedOp, Unusable, runtime_ops
 from accel_ops.optimizers import fused, step_kernels
-from accel_ops.optimizers.fused import AdamStep, Lists, Step
+from accel_ops.optimizers.fused import AdamStep, Lists
 from accel_ops.optimizers.host import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, FusedAdamBuilder
 
 BUILDERS = [
@@ -30,7 +30,7 @@ BUILDERS = [
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-def test_a_builder_works_without_a_compiler_and_never_raises(builder: Any, without_library: None) -> None:
+def test_a_builder_works_without_a_compiler_and_never_raises(builder, without_library):
     assert builder().is_compatible()
     assert builder().reason
     with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def parameters(dtype: torch.dtype) -> list[torch.nn.Parameter]:
 @pytest.mark.usefixtures("on_host", "with_and_without_library")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("wide", [True, False])
-def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype: torch.dtype, wide: bool) -> None:
+def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype, wide):
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
     mine, exact = parameters(dtype), [torch.nn.Parameter(p.detach().float()) for p in parameters(dtype)]
@@ -77,7 +77,7 @@ def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype: torch.dtype,
         assert (one.float() - other).abs().max() < 0.1
 
 
-def test_the_functions_have_upstream_s_parameters() -> None:
+def test_the_functions_have_upstream_s_parameters():
     """Names and order are those of DeepSpeed's C++."""
     op = CPUAdamBuilder().load()
     assert list(inspect.signature(op.adam_update).parameters)[:12] == [
@@ -102,14 +102,14 @@ Partly = INFERENCE.builder(
 )
 
 
-def test_an_op_takes_the_place_of_a_function_also_inside_others() -> None:
+def test_an_op_takes_the_place_of_a_function_also_inside_others():
     functions = Partly().load()
     x = torch.ones(1, 2, 4)
     assert torch.equal(functions.rms_norm(x, x, 0.0), x * 2)
     assert torch.equal(functions.rms_qkv_gemm_fp32(x, torch.eye(4), x, x, 0.0, False, False)[0], x * 2)
 
 
-def test_an_op_that_the_runtime_lacks_leaves_plain_torch() -> None:
+def test_an_op_that_the_runtime_lacks_leaves_plain_torch():
     assert Partly().load().rotate is TransformerFunctions.rotate
     assert Partly().reason == "torch.ops.aten.add; the rest in plain torch"
 
@@ -117,11 +117,11 @@ def test_an_op_that_the_runtime_lacks_leaves_plain_torch() -> None:
 # --- what is tried once a process: results and reasons are kept, other errors are not
 
 
-def test_kernels_and_reasons_are_kept_for_each_device_and_other_errors_are_not() -> None:
+def test_kernels_and_reasons_are_kept_for_each_device_and_other_errors_are_not():
     calls: list[int] = []
     raised: dict[int, type[Exception]] = {1: KernelsUnusable, 2: MemoryError}
 
-    def load(check: Any, device: int) -> Any:
+    def load(check, device):
         calls.append(device)
         if device:
             raise raised[device](f"device {device} is broken")
@@ -162,13 +162,13 @@ def not_started(found: str) -> KernelNotStarted:
         ([raised(RuntimeError("no\nkeys"))], "op raises RuntimeError: no"),
     ],
 )
-def test_self_check_returns_the_first_reason(checks: Any, reason: str) -> None:
+def test_self_check_returns_the_first_reason(checks, reason):
     assert self_checks.unsupported_reason("op", HOST, *checks) == reason
     with pytest.raises(Unusable, match=reason) if reason else nullcontext():
         self_checks.require("op", HOST, *checks)
 
 
-def test_lost_device_error_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_device_error_names_the_op(monkeypatch):
     add = torch.Tensor.add_
     monkeypatch.setattr(torch.Tensor, "add_", lambda tensor, *rest: tensor)
     assert self_checks.unsupported_reason("good", HOST, lambda: "") == ""
@@ -188,7 +188,7 @@ def test_lost_device_error_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None
     assert not lost_devices.is_lost(torch.device(HOST))
 
 
-def test_earlier_error_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_error_is_raised_unchanged(monkeypatch):
     monkeypatch.setattr(torch.cpu, "synchronize", raised(RuntimeError("of an earlier operator")))
     with pytest.raises(RuntimeError, match="of an earlier operator"):
         self_checks.unsupported_reason("op", HOST, lambda: "")
@@ -202,8 +202,8 @@ def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
-    def reason(step: Step) -> str:
+def test_rounded_betas_fail_the_check(dtype):
+    def reason(step):
         return routes.wrong_step("op", step, HOST, dtype, 1, 1)
 
     assert reason(fused.adam_step) == ""
@@ -221,7 +221,7 @@ def test_rounded_betas_fail_the_check(dtype: torch.dtype) -> None:
         (fused.FusedLionBuilder, "multi_tensor_lion", fused.multi_tensor_lion),
     ],
 )
-def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain) -> None:  # type: ignore[no-untyped-def]
+def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain):
     assert builder().is_compatible()
     assert builder().reason.startswith("plain torch")
     op = builder().load()
@@ -229,8 +229,8 @@ def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder,
     assert self_test.run(builder.NAME, op, torch.device("cpu")) == "loaded and run on a tiny input"
 
 
-def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not() -> None:
-    def with_op(operator: str) -> Any:
+def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not():
+    def with_op(operator):
         call = {"multi_tensor_adam": (operator, lambda *arguments: "through the op")}
         return fused.ADAM.builder(__name__, runtime_ops(fused.ADAM, call))()
 
@@ -284,7 +284,7 @@ def tensors(*kinds: torch.dtype) -> list[list[torch.Tensor]]:
     return [[torch.rand(4, 3, generator=generator).to(kind)] for kind in kinds]
 
 
-def test_the_reason_is_what_load_found() -> None:
+def test_the_reason_is_what_load_found():
     builder = Builder()
     assert "when first loaded" in builder.reason
     builder.load()
@@ -294,7 +294,7 @@ def test_the_reason_is_what_load_found() -> None:
     assert builder.is_compatible()
 
 
-def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls: list[int]) -> None:
+def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls):
     fits, refused = tensors(*[torch.float32] * 4), [[group[0].t()] for group in tensors(*[torch.float32] * 4)]
     half, wide = torch.bfloat16, torch.float32
     for kinds in (
@@ -314,23 +314,21 @@ def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls: list[int]) -> N
         assert all(map(torch.equal, ours[1:], theirs[1:]))
 
 
-def test_parameters_that_need_gradients_are_updated_in_place(calls: list[int]) -> None:
+def test_parameters_that_need_gradients_are_updated_in_place(calls):
     parameter = torch.nn.Parameter(torch.ones(3))
     step([[torch.ones(3)], [parameter], [torch.zeros(3)], [torch.zeros(3)]])
     assert calls == [1]
     assert parameter.tolist() != [1.0, 1.0, 1.0]
 
 
-def test_the_operator_of_the_mode_is_called_once_for_all_tensors(
-    calls: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_operator_of_the_mode_is_called_once_for_all_tensors(calls, monkeypatch):
     with_decay_in_gradients = counted(monkeypatch, "_fused_adam_")
     for mode in (1, 0):
         step([[torch.ones(3), torch.ones(2, 2)] for _ in range(4)], mode)
     assert calls == with_decay_in_gradients == [2]
 
 
-def test_no_tensors_are_no_step(calls: list[int]) -> None:
+def test_no_tensors_are_no_step(calls):
     step([[], [], [], []])
     assert calls == []
 
@@ -346,9 +344,7 @@ def raising(*arguments: Any, **named: Any) -> None:
         (lambda *arguments, **named: None, "computes wrongly in torch.float32"),
     ],
 )
-def test_an_operator_that_fails_its_trial_is_not_used(
-    operator: Any, reported: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operator_that_fails_its_trial_is_not_used(operator, reported, monkeypatch):
     monkeypatch.setattr(torch, "_fused_adamw_", operator)
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
@@ -356,12 +352,10 @@ def test_an_operator_that_fails_its_trial_is_not_used(
     assert "keys" not in builder.reason
 
 
-def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(
-    monkeypatch: pytest.MonkeyPatch, calls: list[int]
-) -> None:
-    op = torch._fused_adamw_  # type: ignore[attr-defined]
+def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(monkeypatch, calls):
+    op = torch._fused_adamw_
 
-    def finite(*arguments: Any, **named: Any) -> Any:
+    def finite(*arguments, **named):
         *others, steps = arguments
         return op(*others, [step.clamp(max=9) for step in steps], **named)
 
@@ -375,10 +369,10 @@ def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(
         assert calls == count
 
 
-def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    op = torch._fused_adamw_  # type: ignore[attr-defined]
+def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch):
+    op = torch._fused_adamw_
 
-    def no_bfloat16(params: Any, *arguments: Any, **named: Any) -> Any:
+    def no_bfloat16(params, *arguments, **named):
         if params[0].dtype == torch.bfloat16:
             raise RuntimeError("no bfloat16 here")
         return op(params, *arguments, **named)
@@ -390,7 +384,7 @@ def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pyte
     assert "no bfloat16 here" in builder.reason
 
 
-def test_another_schema_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_schema_is_not_called(monkeypatch):
     monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
@@ -447,7 +441,7 @@ def take(op: Any, *kinds: torch.dtype, strided: bool = False) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder: Recorded) -> None:
+def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder):
     op = builder.load()
     for kinds, strided in ((ALIKE, False), (ALIKE, True), (HALVES, True), ((torch.float64,) * 4, False)):
         take(op, *kinds, strided=strided)
@@ -459,7 +453,7 @@ def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder
     assert "; kernels for mixed types" in builder.reason
 
 
-def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(builder: Recorded) -> None:
+def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(builder):
     builder.works = False
     op = builder.load()
     for _ in range(2):
@@ -468,9 +462,7 @@ def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(buil
     assert "; plain torch (no kernels: why) for mixed types" in builder.reason
 
 
-def test_nothing_is_tried_while_a_graph_is_captured(
-    builder: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_tried_while_a_graph_is_captured(builder, monkeypatch):
     op = builder.load()
     with monkeypatch.context() as capture:
         capture.setattr(torch.cpu, "is_current_stream_capturing", lambda: True, raising=False)
@@ -480,16 +472,14 @@ def test_nothing_is_tried_while_a_graph_is_captured(
     assert (builder.found, len(builder.taken)) == (1, 1)
 
 
-def test_preparing_a_machine_finds_the_route(builder: Recorded) -> None:
+def test_preparing_a_machine_finds_the_route(builder):
     builder.load()
     builder.prepare()
     assert builder.found == 1
     assert "; kernels for mixed types" in builder.reason
 
 
-def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(
-    builder: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(builder, monkeypatch):
     gone = routes.Checked((), "they are gone")
     monkeypatch.setattr(routes, "self_check", lambda device_type, modes: gone)
     op = builder.load()

@@ -33,7 +33,7 @@ def drawn(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(53))
 
 
-def test_number_that_is_not_finite_stays_visible_in_its_row_alone() -> None:
+def test_number_that_is_not_finite_stays_visible_in_its_row_alone():
     q, k, v = drawn(3, 1, 3, 20, 2, 8)
     v[0, 1, 4, 1, 2] = math.nan
     out = attention(q, k, v)
@@ -43,7 +43,7 @@ def test_number_that_is_not_finite_stays_visible_in_its_row_alone() -> None:
     assert out[0, ::2].isfinite().all()
 
 
-def test_tokens_sums_and_numbers_of_nothing_are_nothing() -> None:
+def test_tokens_sums_and_numbers_of_nothing_are_nothing():
     op, none = torch_fallbacks.RandomLTDBuilder().load(), torch.empty(2, 0, dtype=torch.int32)
     assert op.token_gather(torch.ones(2, 3, 4), none, True).shape == (2, 0, 4)
     assert op.token_scatter_(torch.ones(2, 3, 4), torch.ones(2, 0, 4), none, True).all()
@@ -54,7 +54,7 @@ def test_tokens_sums_and_numbers_of_nothing_are_nothing() -> None:
     assert back(quantized(val, 16), val, 16).shape == (0, 16)
 
 
-def test_overflow_of_a_sum_is_seen() -> None:
+def test_overflow_of_a_sum_is_seen():
     op = torch_fallbacks.SpatialInferenceBuilder().load()
     x, bias = torch.full((1, 2, 1), 6e4, dtype=torch.float16), torch.full((1,), 6e4, dtype=torch.float16)
     assert op.nhwc_bias_add(x, bias).isinf().all()
@@ -62,7 +62,7 @@ def test_overflow_of_a_sum_is_seen() -> None:
     assert op.nhwc_bias_add_add(x, -bias, x).isnan().flatten().tolist() == [True, False]
 
 
-def test_shapes_and_types_are_reported() -> None:
+def test_shapes_and_types_are_reported():
     """The suite asks for the function and the argument; what it is stands there too."""
     op, ones = torch_fallbacks.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
     index = torch.zeros(2, 1, dtype=torch.int32)
@@ -92,7 +92,7 @@ def back(data: torch.Tensor, val: torch.Tensor, size: int, bits: int = 8, mantis
 
 @pytest.mark.parametrize("form", [(8, 3), (8, 2), (12, 7), (6, 2), (4, 1)], ids=str)
 @pytest.mark.parametrize("shape", [(5, 5), (3, 11)])
-def test_last_group_need_not_be_full(shape: tuple[int, int], form: tuple[int, int]) -> None:
+def test_last_group_need_not_be_full(shape, form):
     """DeepSpeed's QuantizedParameter divides by 512, and would keep nothing of 25 numbers."""
     val = drawn(*shape).bfloat16()
     out = torch.ones(val.numel() // 16, 16 * form[0] // 8 + 4, dtype=torch.uint8)
@@ -105,7 +105,7 @@ def test_last_group_need_not_be_full(shape: tuple[int, int], form: tuple[int, in
     )
 
 
-def test_codes_joined_with_the_scales_of_get_scales_are_read() -> None:
+def test_codes_joined_with_the_scales_of_get_scales_are_read():
     # DeepSpeed's matmul_fp8 without triton: torch.cat of bytes and float32 is float32.
     val = drawn(4, 16)
     data = quantized(val, 16)
@@ -115,7 +115,7 @@ def test_codes_joined_with_the_scales_of_get_scales_are_read() -> None:
 
 @pytest.mark.parametrize("name", ["ds_quantize_fp32", "ds_sr_quantize_asym_fp32"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_fake_quantization_keeps_overflow_in_its_group(name: str, bad: float) -> None:
+def test_fake_quantization_keeps_overflow_in_its_group(name, bad):
     values = torch.ones(2, 8)
     values[1, 3] = bad
     getattr(QuantizerBuilder().load(), name)(values, 2, 8)
@@ -123,7 +123,7 @@ def test_fake_quantization_keeps_overflow_in_its_group(name: str, bad: float) ->
     assert not values[1].isfinite().any()
 
 
-def test_halves_are_rounded_to_even() -> None:
+def test_halves_are_rounded_to_even():
     rows = torch.tensor([[128.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.0]])
     assert QuantizerBuilder().load().quantize(rows, 1, 8, 0)[0].tolist() == [[127, 0, 2, 2, 0, -2, -2, 0]]
 
@@ -131,7 +131,7 @@ def test_halves_are_rounded_to_even() -> None:
 # --- inference
 
 
-def test_norms_may_write_into_their_inputs() -> None:
+def test_norms_may_write_into_their_inputs():
     x, residual, gamma = drawn(3, 8), drawn(3, 8).flip(0), drawn(8)
     total, core = x + residual, CoreFunctions()
     core.rms_pre_norm(x, residual, x, residual, gamma, 1e-5)
@@ -141,13 +141,13 @@ def test_norms_may_write_into_their_inputs() -> None:
 
 
 @pytest.mark.parametrize(("rotary", "heads"), [(16, 4), (3, 4), (0, 4), (8, 3), (8, 0), (-2, 4)])
-def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary: int, heads: int) -> None:
+def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary, heads):
     x = torch.randn(1, 2, 32)
     with pytest.raises(InvalidOpArgument, match="ACC-504"):
         TransformerFunctions().apply_rotary_pos_emb(x, x, rotary, 0, heads, True, 1e4)
 
 
-def test_flat_queries_and_keys_are_rotated_as_those_of_heads() -> None:
+def test_flat_queries_and_keys_are_rotated_as_those_of_heads():
     op, query, key = TransformerFunctions(), torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8)
     heads_first = op.apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), 4, 3, 4, True, 1e4)
     flat = op.apply_rotary_pos_emb(query.flatten(2), key.flatten(2), 4, 3, 4, True, 1e4)
@@ -155,14 +155,14 @@ def test_flat_queries_and_keys_are_rotated_as_those_of_heads() -> None:
         assert torch.equal(other.view(one.transpose(1, 2).shape), one.transpose(1, 2))
 
 
-def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups() -> None:
+def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups():
     weight = torch.tensor([[1, -2, 3], [4, 5, -128]], dtype=torch.int8)
     found = TransformerFunctions().dequantize_fp16(weight, torch.tensor([[0.5], [2.0]]), 2)
     assert found.dtype == torch.float16
     assert found.tolist() == [[0.5, -1.0, 1.5], [8.0, 10.0, -256.0]]
 
 
-def test_a_function_that_is_missing_is_named_with_those_there_are() -> None:
+def test_a_function_that_is_missing_is_named_with_those_there_are():
     with pytest.raises(FunctionNotImplemented, match="cuda_wf6af16_linear") as caught:
         CoreFunctions().cuda_wf6af16_linear()
     assert isinstance(caught.value, AttributeError)
@@ -172,10 +172,10 @@ def test_a_function_that_is_missing_is_named_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize(("batch", "dtype"), [(1, torch.float32), (2, torch.bfloat16)])
-def test_tokens_of_other_sequences_do_not_follow_in_a_cache(batch: int, dtype: torch.dtype) -> None:
+def test_tokens_of_other_sequences_do_not_follow_in_a_cache(batch, dtype):
     op = TransformerFunctions()
 
-    def attend(batch: int, tokens: int, dtype: torch.dtype, prompt: bool) -> None:
+    def attend(batch, tokens, dtype, prompt):
         rows = torch.ones(batch, tokens, 3 * 8, dtype=dtype)
         op.softmax_context(
             rows, NONE, 0, False, False, 2, 2, 0.5, True, False, 0, True, 0, 1, NONE, 1e4, prompt

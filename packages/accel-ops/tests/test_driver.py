@@ -56,7 +56,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("level", ["1", "3", "4"])
-def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: str) -> None:
+def test_the_bits_are_the_committed_ones_on_this_machine(driver, level):
     ended = run(driver, level)
     if ended.returncode == 2:
         pytest.skip(f"this machine is below x86-64-v{level}")
@@ -64,14 +64,14 @@ def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: st
 
 
 @pytest.mark.parametrize("cpu", ["qemu64", "Nehalem"], ids=["x86-64-v1", "x86-64-v2"])
-def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
+def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver, cpu):
     emulator = find_program("qemu-x86_64", "qemu-user")
     ended = run(emulator, "-cpu", cpu, driver)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
 
 
 @pytest.mark.slow
-def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: Path) -> None:
+def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path):
     csrc = tmp_path / "csrc"
     shutil.copytree(library.source().folders[0], csrc)
     header = csrc / "accel_ops.h"
@@ -101,7 +101,7 @@ def arm_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["NEON", "SVE of 128 bits", "SVE of 256 bits", "SVE of 512 bits"],
 )
 @pytest.mark.slow
-def test_aarch64_gives_the_same_bits(arm_driver: Path, cpu: str, levels: dict[str, bool]) -> None:
+def test_aarch64_gives_the_same_bits(arm_driver, cpu, levels):
     emulated = [find_program("qemu-aarch64", "qemu-user"), "-cpu", cpu, arm_driver]
     ended = run(*emulated)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
@@ -110,7 +110,7 @@ def test_aarch64_gives_the_same_bits(arm_driver: Path, cpu: str, levels: dict[st
         assert (ended.returncode, ended.stdout) == ((0, VECTORS) if is_there else (2, ""))
 
 
-def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver: Path) -> None:
+def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver):
     program = find_program("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu")
     functions = run(program, "-d", "-C", arm_driver, check=True).stdout.split("\n\n")
     steps = [text for text in functions if "accel_ops::sve::" in text.partition("\n")[0]]
@@ -134,9 +134,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", [0, 100])
 @pytest.mark.parametrize("engine", [1, 2], ids=["uring", "threads"])
-def test_threads_that_share_an_engine_do_not_race(
-    sanitized: Path, tmp_path: Path, engine: int, faults: int
-) -> None:
+def test_threads_that_share_an_engine_do_not_race(sanitized, tmp_path, engine, faults):
     ended = run(sanitized, tmp_path / "file", engine, faults)
     if ended.returncode == NO_ENGINE:
         pytest.skip("this process has no io_uring")

@@ -14,7 +14,6 @@ import sysconfig
 import threading
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def assert_same_end(builtin: Any, arguments: list[Any]) -> None:
 
 
 @needs_exchange
-def test_the_op_s_function_is_a_builtin(builtin: Any) -> None:
+def test_the_op_s_function_is_a_builtin(builtin):
     assert isinstance(builtin, types.BuiltinFunctionType)
     assert builtin.__name__ == "adam_update"
 
@@ -107,7 +106,7 @@ ODD: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("role", range(4))
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_tensors_have_the_same_end(builtin: Any, odd: str, role: int) -> None:
+def test_odd_tensors_have_the_same_end(builtin, odd, role):
     tensors: list[Any] = four(6)
     tensors[role] = ODD[odd]()
     arguments = [11, *SCALARS, *tensors]
@@ -120,20 +119,20 @@ WRONG: list[Any] = [None, "x", 0, -1, 2, 2.0, True, False, 2**40, 2**63, 2**2000
 
 @pytest.mark.parametrize("index", range(8))
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
-def test_odd_options_have_the_same_end(builtin: Any, index: int, value: Any) -> None:
+def test_odd_options_have_the_same_end(builtin, index, value):
     arguments: list[Any] = [11, *SCALARS, *four(6)]
     arguments[index] = value
     assert_same_end(builtin, arguments)
 
 
 @pytest.mark.parametrize("count", [0, 3, 11, 13, 40])
-def test_a_wrong_number_of_arguments_is_an_error(builtin: Any, count: int) -> None:
+def test_a_wrong_number_of_arguments_is_an_error(builtin, count):
     arguments = [11, *SCALARS, *four(6), *[1] * 40][:count]
     with pytest.raises(TypeError, match=r"adam_update\(\)"):
         builtin(*arguments)
 
 
-def test_keywords_reach_the_python_function(builtin: Any) -> None:
+def test_keywords_reach_the_python_function(builtin):
     copies = [torch.zeros(6, dtype=torch.bfloat16), torch.zeros(6, dtype=torch.bfloat16)]
     first, second = four(6), four(6)
     builtin(11, *SCALARS, *first, grad_factor=0.5, copy=copies[0])
@@ -148,7 +147,7 @@ def test_keywords_reach_the_python_function(builtin: Any) -> None:
     max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )  # fmt: skip
 @given(st.data())
-def test_every_shape_and_dtype_gives_the_same_bits(builtin: Any, data: st.DataObject) -> None:
+def test_every_shape_and_dtype_gives_the_same_bits(builtin, data):
     shape = data.draw(st.lists(st.integers(0, 9), max_size=4))
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
     dtype, state = data.draw(st.sampled_from(dtypes)), data.draw(st.sampled_from(dtypes))
@@ -161,7 +160,7 @@ def test_every_shape_and_dtype_gives_the_same_bits(builtin: Any, data: st.DataOb
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 3), (1, 3)])
-def test_shared_memory_is_refused_and_nothing_is_written(builtin: Any, pair: tuple[int, int]) -> None:
+def test_shared_memory_is_refused_and_nothing_is_written(builtin, pair):
     tensors = four(6)
     tensors[pair[0]] = tensors[pair[1]]
     before = [tensor.clone() for tensor in tensors]
@@ -170,7 +169,7 @@ def test_shared_memory_is_refused_and_nothing_is_written(builtin: Any, pair: tup
     assert all(map(torch.equal, tensors, before))
 
 
-def test_memory_that_is_copied_when_written_is_not_shared_after_a_step(builtin: Any) -> None:
+def test_memory_that_is_copied_when_written_is_not_shared_after_a_step(builtin):
     original = torch.ones(6)
     lazy = torch._lazy_clone(original)
     builtin(11, *SCALARS, lazy, *four(6)[1:])
@@ -178,7 +177,7 @@ def test_memory_that_is_copied_when_written_is_not_shared_after_a_step(builtin: 
     assert not torch.equal(lazy, original)
 
 
-def test_an_optimizer_that_does_not_exist_or_was_destroyed_is_named(builtin: Any) -> None:
+def test_an_optimizer_that_does_not_exist_or_was_destroyed_is_named(builtin):
     op = CPUAdamBuilder().load()
     op.create_adam(13)
     assert op.destroy_adam(13) == op.destroy_adam(13) == 0
@@ -189,7 +188,7 @@ def test_an_optimizer_that_does_not_exist_or_was_destroyed_is_named(builtin: Any
         builtin([], *SCALARS, *four(6))
 
 
-def test_the_options_are_those_of_the_last_creation(builtin: Any) -> None:
+def test_the_options_are_those_of_the_last_creation(builtin):
     op = CPUAdamBuilder().load()
     results = []
     for decoupled in (True, False):
@@ -200,11 +199,11 @@ def test_the_options_are_those_of_the_last_creation(builtin: Any) -> None:
     assert not torch.equal(*results)
 
 
-def test_threads_may_step_large_tensors_at_once(builtin: Any, threads: None) -> None:
+def test_threads_may_step_large_tensors_at_once(builtin, threads):
     torch.set_num_threads(2)
     rows = [four(100_000) for _ in range(4)]
 
-    def steps(row: list[torch.Tensor], function: Any = builtin) -> None:
+    def steps(row, function=builtin):
         for _ in range(20):
             function(11, *SCALARS, *row)
 
@@ -219,12 +218,12 @@ def test_threads_may_step_large_tensors_at_once(builtin: Any, threads: None) -> 
     assert all(all(map(torch.equal, row, rows[0])) for row in rows)
 
 
-def test_calls_leave_no_references(builtin: Any) -> None:
+def test_calls_leave_no_references(builtin):
     tensors = four(6)
     bad = [*tensors[:3], torch.rand(5)]
     objects = [11, 10**6, 1e-2, *tensors, None]
 
-    def call() -> None:
+    def call():
         builtin(11, 10**6, *SCALARS[1:], *tensors)
         with pytest.raises(InvalidOpArgument, match="cannot work on these tensors"):
             builtin(11, 10**6, *SCALARS[1:], *bad)
@@ -239,7 +238,7 @@ def test_calls_leave_no_references(builtin: Any) -> None:
     assert all(abs(one - other) < 50 for one, other in zip(before, after, strict=True)), (before, after)
 
 
-def test_an_op_can_be_pickled_and_copied() -> None:
+def test_an_op_can_be_pickled_and_copied():
     op = CPUAdamBuilder().load()
     op.create_adam(15)
     for other in (pickle.loads(pickle.dumps(op)), copy.deepcopy(op)):
@@ -250,9 +249,7 @@ def test_an_op_can_be_pickled_and_copied() -> None:
 @pytest.mark.parametrize(
     "missing", ["exchange", "another version", "free-threaded", "another interpreter", "headers"]
 )
-def test_without_what_it_needs_calls_go_through_ctypes(
-    missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_what_it_needs_calls_go_through_ctypes(missing, monkeypatch, tmp_path):
     path = library.load().functions._name
     if missing == "exchange":
         monkeypatch.delattr(torch._C.TensorBase, "__dlpack_c_exchange_api__", raising=False)

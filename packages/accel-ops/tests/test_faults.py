@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -38,9 +37,7 @@ def steps() -> bool:
 
 @pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others", "no home"])
 @pytest.mark.sample("a file*")
-def test_an_unusable_cache_costs_a_build_in_each_process(
-    cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_cache_costs_a_build_in_each_process(cache, fault, monkeypatch):
     if fault == "a file in its place":
         cache.write_text("")
     elif fault == "no home":
@@ -65,19 +62,19 @@ def _without_home() -> Path:
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
-    def limit_file_size() -> None:
+def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache):
+    def limit_file_size():
         # The linker cannot write the library, as on a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
-    def child(**options: Any) -> str:
+    def child(**options):
         return run(sys.executable, "-W", "ignore", "-c", _REASON, check=True, **options).stdout
 
     assert child(preexec_fn=limit_file_size).startswith("plain torch: accel_ops does not compile")
     assert child().startswith("compiled on this machine")
 
 
-def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache, monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "x')
     assert library.origin().startswith("plain torch: no C++ compiler can be called")
     with pytest.warns(RuntimeWarning, match="No closing quotation"):
@@ -85,10 +82,8 @@ def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache: Path, monkeypatch
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
-def test_an_unexpected_error_leaves_plain_torch(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def fail(thread: threading.Thread) -> None:
+def test_an_unexpected_error_leaves_plain_torch(cache, monkeypatch, error):
+    def fail(thread):
         raise error
 
     monkeypatch.setattr(threading.Thread, "start", fail)
@@ -96,9 +91,7 @@ def test_an_unexpected_error_leaves_plain_torch(
         assert library.load().functions is None
 
 
-def test_where_the_library_came_from_is_known_after_loading(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_library_came_from_is_known_after_loading(cache, monkeypatch):
     monkeypatch.setenv("CXX", "false")
     assert library.origin().endswith("false, or plain torch if that fails")
     with pytest.warns(RuntimeWarning):
@@ -108,9 +101,7 @@ def test_where_the_library_came_from_is_known_after_loading(
 
 
 @pytest.mark.slow
-def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(cache, monkeypatch):
     assert library.load().reason.startswith("compiled on this machine")
     monkeypatch.setattr(library, "_loaded", None)
     monkeypatch.setenv("PATH", "")
@@ -118,12 +109,10 @@ def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(
     assert library.load().reason.startswith("compiled on this machine")
 
 
-def test_threads_that_load_at_once_load_once_and_warn_once(
-    without_library: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_load_at_once_load_once_and_warn_once(without_library, monkeypatch):
     calls = []
 
-    def slowly(source: object) -> Path:
+    def slowly(source):
         calls.append(source)
         time.sleep(0.2)
         raise OSError("no library today")
@@ -134,7 +123,7 @@ def test_threads_that_load_at_once_load_once_and_warn_once(
     assert (len(loaded), len(calls), ours(warned)) == (1, 1, 1)
 
 
-def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library: None) -> None:
+def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library):
     with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler on PATH") as warned:
         assert all([steps(), steps(), steps()])
     assert len([warning for warning in warned if "accel-ops" in str(warning.message)]) == 1

@@ -55,7 +55,7 @@ def steps(kernels: HostKernels) -> KernelSteps:
     return KernelSteps("cpu", kernels.launch)
 
 
-def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(kernels: HostKernels) -> None:
+def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(kernels):
     sizes = {name: [ctypes.sizeof(kind) for kind in kinds] for name, kinds in ARGUMENTS.items()}
     assert kernels.arguments() == sizes
     assert max(map(sum, sizes.values())) <= 2048
@@ -66,7 +66,7 @@ def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(ker
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", random_cases.CASES, ids=lambda case: case.__name__)
-def test_random_quantizations(kernels: HostKernels, case: Any, count: int) -> None:
+def test_random_quantizations(kernels, case, count):
     op: Any = KernelQuantizerFunctions("cpu", with_any_threads(kernels))
     draw = random.Random(f"{count} {case.__name__}")
     for _ in range(count):
@@ -74,7 +74,7 @@ def test_random_quantizations(kernels: HostKernels, case: Any, count: int) -> No
     assert len(kernels.launched) >= count
 
 
-def test_wide_groups_take_several_rounds_of_a_block(op: Any, kernels: HostKernels) -> None:
+def test_wide_groups_take_several_rounds_of_a_block(op, kernels):
     values = torch.randn(2, 20_000, generator=torch.Generator().manual_seed(0))
     plain = QuantizerFunctions()
     for kind in (0, 1):
@@ -98,7 +98,7 @@ NOT_QUANTIZED = {
 
 
 @pytest.mark.parametrize("name", NOT_QUANTIZED)
-def test_other_tensors_are_quantized_in_plain_torch(name: str, op: Any, kernels: HostKernels) -> None:
+def test_other_tensors_are_quantized_in_plain_torch(name, op, kernels):
     values, groups = NOT_QUANTIZED[name]
     ours, wanted = op.quantize(values, groups, 8, 0), QuantizerFunctions().quantize(values, groups, 8, 0)
     assert not kernels.launched
@@ -106,7 +106,7 @@ def test_other_tensors_are_quantized_in_plain_torch(name: str, op: Any, kernels:
     assert torch.equal(ours[1], wanted[1])
 
 
-def test_sizes_that_do_not_fit_are_the_errors_of_plain_torch(op: Any, kernels: HostKernels) -> None:
+def test_sizes_that_do_not_fit_are_the_errors_of_plain_torch(op, kernels):
     half, bytes_ = torch.ones(4, 8, dtype=torch.float16), torch.zeros(4, 8, dtype=torch.int8)
     steps = torch.ones(4, 1)
     for call in (
@@ -123,7 +123,7 @@ def test_sizes_that_do_not_fit_are_the_errors_of_plain_torch(op: Any, kernels: H
     assert not kernels.launched
 
 
-def test_a_group_that_is_not_finite_is_seen_behind_it_and_others_are_not_touched(op: Any) -> None:
+def test_a_group_that_is_not_finite_is_seen_behind_it_and_others_are_not_touched(op):
     values = torch.ones(3, 16, dtype=torch.float16)
     values[0, 5], values[1, 7] = float("nan"), float("inf")
     for bits in (8, 4):
@@ -132,7 +132,7 @@ def test_a_group_that_is_not_finite_is_seen_behind_it_and_others_are_not_touched
             assert back.isfinite().all(1).tolist() == [False, False, True]
 
 
-def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole() -> None:
+def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole():
     started: list[Any] = []
     op = KernelQuantizerFunctions("meta", lambda *launch: started.append(launch))
     values = torch.empty(2**20, 2**13, dtype=torch.float16, device="meta")
@@ -149,9 +149,7 @@ def test_sizes_beyond_32_bits_reach_the_quantizer_s_kernels_whole() -> None:
     assert whole[2][3] == 2**33
 
 
-def test_widths_and_numbers_of_groups_that_are_not_taken_are_named_once(
-    op: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_widths_and_numbers_of_groups_that_are_not_taken_are_named_once(op, caplog):
     log_fallback.cache_clear()
     with caplog.at_level("INFO", "accel_core"):
         for _ in range(3):
@@ -163,7 +161,7 @@ def test_widths_and_numbers_of_groups_that_are_not_taken_are_named_once(
     assert not quantizer_kernels.lack_of_width(2**34 - 8, 2**31 - 1, 8)
 
 
-def test_parameters_are_float32_inside_zero_init(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_are_float32_inside_zero_init(op, monkeypatch):
     # It replaces torch's constructors: kernels would write beyond the end of tensors that are half as large.
     for name in ("empty", "zeros", "ones", "full"):
         made = getattr(torch, name)
@@ -175,9 +173,7 @@ def test_parameters_are_float32_inside_zero_init(op: Any, monkeypatch: pytest.Mo
     assert op.quantized_reduction(data, parameters, 4, 2, 8, 1, 2)[1].dtype == torch.float32
 
 
-def test_device_can_say_why_plain_torch_quantizes(
-    kernels: HostKernels, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_device_can_say_why_plain_torch_quantizes(kernels, caplog):
     log_fallback.cache_clear()
     op: Any = KernelQuantizerFunctions("cpu", kernels.launch, lambda tensor: "it rests")
     with caplog.at_level("INFO", "accel_core"):
@@ -189,12 +185,10 @@ def test_device_can_say_why_plain_torch_quantizes(
     assert caplog.messages == ["quantizer: plain torch for some tensors: it rests"]
 
 
-def test_a_trial_notices_kernels_that_do_nothing_into_memory_of_an_earlier_one(
-    kernels: HostKernels, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_notices_kernels_that_do_nothing_into_memory_of_an_earlier_one(kernels, monkeypatch):
     host, empty, made = torch.device("cpu"), quantizer_kernels._empty, []
 
-    def kept(*given: Any) -> Any:
+    def kept(*given):
         made.append(empty(*given))
         return made[-1]
 
@@ -230,9 +224,7 @@ def in_plain_torch(lists: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
     ids=str,
 )
 @pytest.mark.parametrize("case", step_cases.CASES, ids=lambda case: case.__name__)
-def test_random_steps_are_within_two_eps_of_float64(
-    kernels: HostKernels, case: Any, chunks: list[int], count: int
-) -> None:
+def test_random_steps_are_within_two_eps_of_float64(kernels, case, chunks, count):
     draw = random.Random(f"{case.__name__} {chunks}")
     for _ in range(count):
         case(KernelSteps("cpu", with_any_threads(kernels), chunk=draw.choice(chunks)), draw)
@@ -240,7 +232,7 @@ def test_random_steps_are_within_two_eps_of_float64(
     assert count < 1250 or len(kernels.launched) >= 1000
 
 
-def test_large_tensors_take_many_blocks(steps: KernelSteps, kernels: HostKernels) -> None:
+def test_large_tensors_take_many_blocks(steps, kernels):
     lists = some((3 * 4096 + 5,))
     wanted = in_plain_torch(lists)
     steps.adam(lists, ADAM)
@@ -248,7 +240,7 @@ def test_large_tensors_take_many_blocks(steps: KernelSteps, kernels: HostKernels
     torch.testing.assert_close(lists[1:], wanted[1:], rtol=1e-2, atol=1e-3)
 
 
-def test_all_tensors_of_a_type_are_started_together(steps: KernelSteps, kernels: HostKernels) -> None:
+def test_all_tensors_of_a_type_are_started_together(steps, kernels):
     rows = [some((7,)) for _ in range(TENSORS + 1)] + [some((7,), *[torch.float32] * 4)]
     steps.adam([[row[place][0] for row in rows] for place in range(4)], ADAM)
     assert kernels.launched == ["accel_adam_bf16_bf16_f32"] * 2 + ["accel_adam_f32_f32_f32"]
@@ -270,7 +262,7 @@ class Other(torch.Tensor):
     ],
     ids=["strided", "expanded gradients", "float64", "moments of two types", "a subclass", "another device"],
 )
-def test_other_tensors_go_to_plain_torch(kernels: HostKernels, device: str, lists: Any) -> None:
+def test_other_tensors_go_to_plain_torch(kernels, device, lists):
     wanted = in_plain_torch(lists)
     KernelSteps(device, kernels.launch).adam(lists, ADAM)
     assert not kernels.launched
@@ -278,19 +270,19 @@ def test_other_tensors_go_to_plain_torch(kernels: HostKernels, device: str, list
         assert torch.equal(ours[0], theirs[0])
 
 
-def test_shapes_that_differ_are_the_error_of_plain_torch(steps: KernelSteps, kernels: HostKernels) -> None:
+def test_shapes_that_differ_are_the_error_of_plain_torch(steps, kernels):
     with pytest.raises(RuntimeError):
         steps.adam([some((6,))[0], *some((5,))[1:]], ADAM)
     assert not kernels.launched
 
 
-def test_nothing_is_started_for_empty_tensors(steps: KernelSteps, kernels: HostKernels) -> None:
+def test_nothing_is_started_for_empty_tensors(steps, kernels):
     steps.adam([[], [], [], []], ADAM)
     steps.adam(some((0, 3)), ADAM)
     assert not kernels.launched
 
 
-def test_views_that_are_not_aligned_are_taken(steps: KernelSteps, kernels: HostKernels) -> None:
+def test_views_that_are_not_aligned_are_taken(steps, kernels):
     lists = [[column[0].view(-1)[1:14]] for column in some()]
     whole = [column[0]._base.clone() for column in lists]
     wanted = in_plain_torch(lists)
@@ -302,7 +294,7 @@ def test_views_that_are_not_aligned_are_taken(steps: KernelSteps, kernels: HostK
         assert torch.equal(ours[0]._base.view(-1)[14:], before.view(-1)[14:])
 
 
-def test_sizes_beyond_32_bits_reach_the_kernels_whole() -> None:
+def test_sizes_beyond_32_bits_reach_the_kernels_whole():
     started: list[Any] = []
     steps = KernelSteps("meta", lambda *launch: started.append(launch))
     kinds = HALF, HALF, torch.float32
@@ -313,7 +305,7 @@ def test_sizes_beyond_32_bits_reach_the_kernels_whole() -> None:
     assert (table.size[0], table.end[0]) == (2**33 + 1, 2**21 + 1)
 
 
-def test_more_blocks_than_a_launch_has_are_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_blocks_than_a_launch_has_are_two_launches(monkeypatch):
     monkeypatch.setattr(step_kernels, "_MOST_BLOCKS", 5)
     row = [torch.empty(24)]
     assert [(blocks, list(table.end[:2])) for table, blocks in tables([row] * 3, chunk=8)] == [
@@ -324,9 +316,7 @@ def test_more_blocks_than_a_launch_has_are_two_launches(monkeypatch: pytest.Monk
     )
 
 
-def test_device_can_say_why_plain_torch_computes(
-    kernels: HostKernels, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_device_can_say_why_plain_torch_computes(kernels, caplog):
     log_fallback.cache_clear()
     steps = KernelSteps("cpu", kernels.launch, lambda tensor: "it rests")
     with caplog.at_level("INFO", "accel_core"):
@@ -336,14 +326,14 @@ def test_device_can_say_why_plain_torch_computes(
     assert caplog.messages == ["optimizer steps: plain torch for some tensors: it rests"]
 
 
-def test_autograd_sees_that_parameters_have_changed(steps: KernelSteps) -> None:
+def test_autograd_sees_that_parameters_have_changed(steps):
     parameter = torch.nn.Parameter(torch.ones(3))
     loss = (parameter * parameter).sum()
     lists = [[torch.ones(3)], [parameter], [torch.zeros(3)]]
     steps.multi_tensor_lion(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
     assert parameter.tolist() == pytest.approx([0.9] * 3)
     with pytest.raises(RuntimeError, match="inplace"):
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
 
 # --- faults that are planted in the source of the kernels: the random cases notice each
@@ -439,9 +429,7 @@ def given(cases: Callable[..., None], fault: str) -> object:
 @pytest.mark.parametrize(
     ("cases", "right", "wrong"), [given(cases, fault) for cases, faults in FAULTS.items() for fault in faults]
 )
-def test_planted_fault_is_noticed(
-    cases: Callable[..., None], right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_fault_is_noticed(cases, right, wrong, tmp_path, monkeypatch):
     planted(tmp_path / "include", right, wrong)
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
     kernels = HostKernels(packed_arguments, headers=tmp_path / "include", flags=("-O0",))
@@ -451,7 +439,7 @@ def test_planted_fault_is_noticed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", FAULTS)
-def test_kernels_are_clean_under_the_sanitizers(cases: Callable[..., None], tmp_path: Path) -> None:
+def test_kernels_are_clean_under_the_sanitizers(cases, tmp_path):
     program = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from accel_sim.driver import trials\n"
@@ -467,7 +455,7 @@ def test_kernels_are_clean_under_the_sanitizers(cases: Callable[..., None], tmp_
     assert int(done.stdout.split()[0]) >= 100
 
 
-def test_sources_of_the_kernels_are_part_of_the_key(tmp_path: Path) -> None:
+def test_sources_of_the_kernels_are_part_of_the_key(tmp_path):
     planted(tmp_path / "include", *FAULTS[quantizations]["truncation"])
     assert source(tmp_path / "include").key() != source().key()
 
@@ -527,7 +515,7 @@ def errors(folder: Path, stride: int, fault: tuple[str, str] = ("", "")) -> tupl
 @pytest.mark.parametrize(
     ("stride", "least"), [(97, 1_000_000), pytest.param(1, 9 * 2**23, marks=pytest.mark.slow)]
 )
-def test_quotients_are_those_of_the_host(tmp_path: Path, stride: int, least: int) -> None:
+def test_quotients_are_those_of_the_host(tmp_path, stride, least):
     """A million of them, or those of every significand."""
     wrong, cases = errors(tmp_path, stride)
     assert wrong == 0
@@ -540,5 +528,5 @@ def test_quotients_are_those_of_the_host(tmp_path: Path, stride: int, least: int
      ("exponent + 253", "exponent + 254"), ("lost >> (shift - 1)", "0"), ("--parts.exponent", "0")],
     ids=["truncation", "a guess too high", "a power too high", "truncation near zero", "values near zero"],
 )  # fmt: skip
-def test_planted_fault_of_the_division_is_noticed(fault: tuple[str, str], tmp_path: Path) -> None:
+def test_planted_fault_of_the_division_is_noticed(fault, tmp_path):
     assert errors(tmp_path, 97, fault)[0]

@@ -145,14 +145,14 @@ def check(draw: random.Random, kernel: str, large_share: float) -> None:
     ("count", "large_share"), [(60, 0.4), pytest.param(2000, 0.05, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kernel", STATES)
-def test_a_step_agrees_with_float64(kernel: str, count: int, large_share: float) -> None:
+def test_a_step_agrees_with_float64(kernel, count, large_share):
     draw = random.Random(f"{kernel} {count}")
     for _ in range(count):
         check(draw, kernel, large_share)
 
 
 @pytest.mark.usefixtures("threads", "with_and_without_library")
-def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_is_not() -> None:
+def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_is_not():
     draw = random.Random(1)
     for _ in range(40):
         dtype = draw.choice(TYPES)
@@ -186,9 +186,7 @@ def result(case: Case, threads: int) -> list[torch.Tensor]:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("kernel", STATES)
-def test_a_step_has_the_same_bits_on_every_level_and_thread_count(
-    kernel: str, levels: list[int], functions: Any
-) -> None:
+def test_a_step_has_the_same_bits_on_every_level_and_thread_count(kernel, levels, functions):
     source = (Path(__file__).parents[1] / "csrc" / "optimizers.cpp").read_text(encoding="utf-8")
     grain, in_two_threads = int(re.findall(r"kGrain = (\d+);", source)[0]), 0
     for number in range(30):
@@ -206,7 +204,7 @@ def test_a_step_has_the_same_bits_on_every_level_and_thread_count(
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_norm_has_the_same_bits_on_every_level_and_thread_count(levels: list[int], functions: Any) -> None:
+def test_a_norm_has_the_same_bits_on_every_level_and_thread_count(levels, functions):
     torch.manual_seed(0)
     tensors = [torch.randn(size) for size in (0, 5, 4095, 123_457, 999_999)]
     seen = set()
@@ -218,7 +216,7 @@ def test_a_norm_has_the_same_bits_on_every_level_and_thread_count(levels: list[i
     assert len(seen) == 1
 
 
-def test_a_level_that_the_machine_lacks_is_refused(functions: Any) -> None:
+def test_a_level_that_the_machine_lacks_is_refused(functions):
     before = functions.accel_level()
     for level in (2, 6, -1):
         assert functions.accel_set_level(level) != 0
@@ -226,9 +224,7 @@ def test_a_level_that_the_machine_lacks_is_refused(functions: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_halves_are_read_and_rounded_as_torch_does(
-    dtype: torch.dtype, levels: list[int], functions: Any
-) -> None:
+def test_halves_are_read_and_rounded_as_torch_does(dtype, levels, functions):
     """All 65536 halves are read; floats around every rounding boundary are written, on every level."""
     halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
     halves = halves[~halves.isinf()]
@@ -256,7 +252,7 @@ def test_halves_are_read_and_rounded_as_torch_does(
             assert same.all(), (level, source[~same][:4], target[~same][:4])
 
 
-def test_fifteen_bytes_off_alignment_changes_nothing(functions: Any) -> None:
+def test_fifteen_bytes_off_alignment_changes_nothing(functions):
     torch.manual_seed(0)
     for offset in range(1, 16):
         aligned = [torch.randn(1000) for _ in range(4)]
@@ -268,7 +264,7 @@ def test_fifteen_bytes_off_alignment_changes_nothing(functions: Any) -> None:
             shifted.append(torch.frombuffer(buffer.numpy()[offset : offset + 4000], dtype=torch.float32))
         options = {"step": 2, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
         for p, g, m, v in (aligned, shifted):
-            cpu_steps.adam([p], [g], [m], [v], **options)  # type: ignore[arg-type]
+            cpu_steps.adam([p], [g], [m], [v], **options)
         for one, other in zip(aligned, shifted, strict=True):
             assert torch.equal(one, other)
 
@@ -290,7 +286,7 @@ def _pair(size: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("wanted", TYPES)
-def test_the_copy_is_torchs_and_the_sum_that_of_the_gradient(dtype: torch.dtype, wanted: torch.dtype) -> None:
+def test_the_copy_is_torchs_and_the_sum_that_of_the_gradient(dtype, wanted):
     for size in SIZES:
         grad, _ = _pair(size, dtype)
         destination = torch.full((size,), 7.0, dtype=wanted)
@@ -302,7 +298,7 @@ def test_the_copy_is_torchs_and_the_sum_that_of_the_gradient(dtype: torch.dtype,
 
 @pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("dtype", TYPES)
-def test_accumulation_rounds_as_torchs(dtype: torch.dtype) -> None:
+def test_accumulation_rounds_as_torchs(dtype):
     for size in SIZES:
         grad, accumulated = _pair(size, dtype)
         before, expected = grad.clone(), grad.clone().add_(accumulated)
@@ -320,7 +316,7 @@ def test_accumulation_rounds_as_torchs(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_the_sum_tells_of_one_bad_element(bad: float, dtype: torch.dtype) -> None:
+def test_the_sum_tells_of_one_bad_element(bad, dtype):
     for place in (0, 4095, 9_999):
         grad = torch.full((10_000,), torch.finfo(dtype).max, dtype=dtype)
         assert math.isfinite(copy_gradient(grad, torch.empty(10_000)))
@@ -339,7 +335,7 @@ def test_the_sum_tells_of_one_bad_element(bad: float, dtype: torch.dtype) -> Non
         {"accumulated": torch.empty(8)._neg_view()},
     ],
 )
-def test_other_tensors_are_refused_before_anything_is_written(arguments: dict[str, Any]) -> None:
+def test_other_tensors_are_refused_before_anything_is_written(arguments):
     kept = torch.zeros(8)
     given: dict[str, Any] = {"accumulated": kept, **arguments}
     with pytest.raises(InvalidOpArgument):
@@ -347,7 +343,7 @@ def test_other_tensors_are_refused_before_anything_is_written(arguments: dict[st
     assert not kept.any()
 
 
-def test_shared_memory_is_refused() -> None:
+def test_shared_memory_is_refused():
     memory = torch.zeros(12)
     with pytest.raises(InvalidOpArgument, match="shares memory"):
         copy_gradient(memory[:8], memory[4:])
@@ -367,9 +363,7 @@ def _steps(op: Any, kind: str, param: torch.Tensor, grad: torch.Tensor, states: 
 @pytest.mark.parametrize("kind", ["adam", "lion", "adagrad"])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("pieces", [False, True])
-def test_a_fused_step_is_scaling_step_and_copy(
-    kind: str, dtype: torch.dtype, pieces: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fused_step_is_scaling_step_and_copy(kind, dtype, pieces, monkeypatch):
     monkeypatch.setattr(optimizers, "PIECE", 1000)
     op = {"adam": CPUAdamBuilder(), "lion": CPULionBuilder(), "adagrad": CPUAdagradBuilder()}[kind].load()
     getattr(op, f"create_{kind}")(3)
@@ -381,7 +375,7 @@ def test_a_fused_step_is_scaling_step_and_copy(
 
     _steps(op, kind, param, grad.mul(factor), states)
 
-    def copied(begin: int, end: int) -> None:
+    def copied(begin, end):
         bounds.append((begin, end))
         assert torch.equal(copy[begin:end], ours[begin:end].to(dtype))  # it is reported once it is there
 

@@ -68,7 +68,7 @@ def _granted(wanted: int) -> int:
 
 
 @pytest.mark.parametrize("how", ["freed", "the last view is deleted"])
-def test_memory_is_locked_until_it_is_given_back(granted: int, how: str) -> None:
+def test_memory_is_locked_until_it_is_given_back(granted, how):
     memory, before = LockedMemory(), locked_bytes()
     view = memory.allocate(granted, torch.uint8)[:9]
     gc.collect()
@@ -91,17 +91,17 @@ def in_a_child(question: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
+def test_a_forked_child_inherits_the_memory_without_its_lock(granted):
     memory, tensor = MEMORY, pinned_like(torch.ones(granted, dtype=torch.uint8))
     assert memory.is_locked(tensor)
     assert in_a_child(lambda: memory.owns(tensor) and not memory.is_locked(tensor))
     assert memory.is_locked(tensor)
 
 
-def test_a_child_allocates_that_was_forked_while_another_thread_did() -> None:
+def test_a_child_allocates_that_was_forked_while_another_thread_did():
     memory, locked, forked = MEMORY, threading.Event(), threading.Event()
 
-    def allocate() -> None:
+    def allocate():
         with memory._lock:
             memory._starts.insert(0, 1)  # a block whose other records are still to come
             locked.set()
@@ -112,7 +112,7 @@ def test_a_child_allocates_that_was_forked_while_another_thread_did() -> None:
     thread.start()
     assert locked.wait(60)
 
-    def allocates() -> bool:
+    def allocates():
         signal.alarm(60)  # ends the child where it hangs
         return memory.owns(memory.allocate(9, torch.uint8)) and 1 not in memory._starts
 
@@ -123,7 +123,7 @@ def test_a_child_allocates_that_was_forked_while_another_thread_did() -> None:
         thread.join()
 
 
-def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
+def test_huge_pages_are_advised_for_large_blocks(granted):
     memory = LockedMemory()
     large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
     if not Path("/sys/kernel/mm/transparent_hugepage").exists():
@@ -133,8 +133,8 @@ def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
 
 
 def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr("accel_ops.memory._mlock", lambda address, length: False)
     monkeypatch.setattr("accel_ops.memory._warned", False)
     handle = PinMemoryBuilder().load().pin_handle()
@@ -150,7 +150,7 @@ def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_a
     assert handle.free_cpu_locked_tensor(tensor)
 
 
-def test_memory_begins_at_a_page_and_is_zero() -> None:
+def test_memory_begins_at_a_page_and_is_zero():
     memory = LockedMemory()
     for count in (0, 1, 5, 1024, 1 << 20):
         tensor = memory.allocate(count, torch.float32)
@@ -159,7 +159,7 @@ def test_memory_begins_at_a_page_and_is_zero() -> None:
         assert not tensor.any()
 
 
-def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
+def test_a_view_is_owned_and_a_neighbour_is_not():
     memory = LockedMemory()
     tensor = memory.allocate(1024, torch.float32)
     assert memory.owns(tensor)
@@ -169,13 +169,13 @@ def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
     assert not memory.owns(torch.zeros(4, device="meta"))
 
 
-def test_an_allocation_that_is_too_large_is_a_memory_error() -> None:
+def test_an_allocation_that_is_too_large_is_a_memory_error():
     with pytest.raises(MemoryError, match="ACC-506") as raised:
         LockedMemory().allocate(1 << 60, torch.uint8)
     assert isinstance(raised.value, OutOfPinnedMemory)
 
 
-def test_blocks_share_locked_huge_pages(memory: LockedMemory) -> None:
+def test_blocks_share_locked_huge_pages(memory):
     tensors = [memory.allocate(MIB, torch.uint8) for _ in range(4)]
     starts = [tensor.data_ptr() for tensor in tensors]
     assert starts == [starts[0] + number * MIB for number in range(4)]
@@ -185,7 +185,7 @@ def test_blocks_share_locked_huge_pages(memory: LockedMemory) -> None:
         assert all({"lo", "hg"} <= set(flags_of(start)) for start in starts)
 
 
-def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory: LockedMemory) -> None:
+def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory):
     tensors = [memory.allocate(LEAST + 100, torch.uint8).fill_(number + 1) for number in range(5)]
     before = locked_bytes()
     assert memory.free(tensors[2].data_ptr())
@@ -196,7 +196,7 @@ def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory: LockedMemory)
     assert not memory.free(tensors[2].data_ptr())
 
 
-def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory) -> None:
+def test_memory_is_given_back_with_the_last_block_of_a_slab(memory):
     before = locked_bytes()
     tensors = [memory.allocate(MIB, torch.uint8) for _ in range(5)]
     assert locked_bytes() - before == 2 * SLAB
@@ -208,9 +208,7 @@ def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory
     assert locked_bytes() - before == SLAB
 
 
-def test_a_block_is_locked_alone_where_a_slab_is_not(
-    memory: LockedMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_is_locked_alone_where_a_slab_is_not(memory, monkeypatch):
     lock = accel_ops.memory._mlock
     monkeypatch.setattr("accel_ops.memory._mlock", lambda start, size: size < SLAB and lock(start, size))
     before = locked_bytes()
@@ -219,7 +217,7 @@ def test_a_block_is_locked_alone_where_a_slab_is_not(
     assert locked_bytes() - before == MIB
 
 
-def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
+def test_a_forked_child_takes_nothing_of_its_parent_s_slab():
     _granted(3 * SLAB)
     memory = MEMORY
     memory.allocate(MIB, torch.uint8)
@@ -229,7 +227,7 @@ def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
     assert in_a_child(lambda: memory.allocate(MIB, torch.uint8).data_ptr() not in parents)
 
 
-def test_blocks_of_all_sizes_come_and_go_without_overlap_and_leave_zeros(memory: LockedMemory) -> None:
+def test_blocks_of_all_sizes_come_and_go_without_overlap_and_leave_zeros(memory):
     draw = random.Random(15)
     kept: dict[int, tuple[torch.Tensor, int]] = {}
     for number in range(400):

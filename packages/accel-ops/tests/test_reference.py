@@ -22,7 +22,7 @@ def drawn(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
-def test_steps_are_those_of_torch_optim(kind: Any, weight_decay: float) -> None:
+def test_steps_are_those_of_torch_optim(kind, weight_decay):
     param = torch.nn.Parameter(drawn(3, 5))
     rates: dict[str, Any] = {"lr": 0.05, "eps": 1e-3, "weight_decay": weight_decay}
     rates |= {} if kind is torch.optim.Adagrad else {"betas": BETAS}
@@ -41,7 +41,7 @@ def test_steps_are_those_of_torch_optim(kind: Any, weight_decay: float) -> None:
         torch.testing.assert_close(ours[0], param.detach())
 
 
-def test_lion_and_lamb_are_the_papers() -> None:
+def test_lion_and_lamb_are_the_papers():
     grad, param, momentum = drawn(4), drawn(4), drawn(4)
     stepped, kept = reference.lion(grad, param, momentum, lr=0.1, betas=BETAS, weight_decay=0.5)
     torch.testing.assert_close(stepped, param - 0.1 * ((0.8 * momentum + 0.2 * grad).sign() + 0.5 * param))
@@ -56,7 +56,7 @@ def test_lion_and_lamb_are_the_papers() -> None:
     torch.testing.assert_close(free[3], param.norm() / (lamb[1] / lamb[2].sqrt()).norm())
 
 
-def test_norms_activations_and_attention_are_torchs() -> None:
+def test_norms_activations_and_attention_are_torchs():
     x, gamma, beta = drawn(2, 3, 8), drawn(8), drawn(8)
     torch.testing.assert_close(reference.rms_norm(x, gamma, 1e-3), functional.rms_norm(x, (8,), gamma, 1e-3))
     layer = functional.layer_norm(x, (8,), gamma, beta, 1e-3)
@@ -80,14 +80,14 @@ def test_norms_activations_and_attention_are_torchs() -> None:
 
 
 @pytest.mark.parametrize(("mantissa", "dtype"), [(3, torch.float8_e4m3fn), (2, torch.float8_e5m2)], ids=str)
-def test_codes_of_eight_bits_are_torchs(mantissa: int, dtype: torch.dtype) -> None:
+def test_codes_of_eight_bits_are_torchs(mantissa, dtype):
     wanted = torch.arange(256, dtype=torch.uint8).view(dtype).double()
     finite = wanted.isfinite()
     assert torch.equal(reference.float_numbers(8, mantissa)[finite], wanted[finite])
 
 
 @pytest.mark.parametrize("decoupled", [0, 1])
-def test_plain_steps_in_float64_are_the_definitions(decoupled: int) -> None:
+def test_plain_steps_in_float64_are_the_definitions(decoupled):
     lists = [[drawn(*shape).abs() for shape in ((), (0,), (3, 5))] for _ in range(4)]
     wanted = [[tensor.clone() for tensor in column] for column in lists]
     adam = AdamStep(torch.ones(1), 0.05, *BETAS, 1e-8, 7, decoupled, 1 - decoupled, 0.1)

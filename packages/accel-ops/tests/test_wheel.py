@@ -59,7 +59,7 @@ def contents(wheel: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel, tmp_path):
     assert "-py3-none-" in wheel.name
     assert "any" not in wheel.name
     assert LIBRARY in contents(wheel)
@@ -84,9 +84,7 @@ def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_
 
 @pytest.mark.sample("here")
 @pytest.mark.parametrize("prefix", ["", "aarch64-linux-gnu-"], ids=["here", "aarch64"])
-def test_the_library_has_no_symbol_of_torch_libstdcxx_or_a_newer_glibc(
-    request: pytest.FixtureRequest, tmp_path: Path, prefix: str
-) -> None:
+def test_the_library_has_no_symbol_of_torch_libstdcxx_or_a_newer_glibc(request, tmp_path, prefix):
     if prefix and shutil.which(f"{prefix}g++") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package g++-{prefix.strip('-')}")
     if prefix:
@@ -106,7 +104,7 @@ def test_the_library_has_no_symbol_of_torch_libstdcxx_or_a_newer_glibc(
     assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
 
 
-def test_the_library_has_symbols_of_the_limited_api_alone(wheel: Path, tmp_path: Path) -> None:
+def test_the_library_has_symbols_of_the_limited_api_alone(wheel, tmp_path):
     module = tmp_path / "accel_ops.abi3.so"
     module.write_bytes(zipfile.ZipFile(wheel).read(LIBRARY))
     run(sys.executable, "-m", "abi3audit", "--strict", "--assume-minimum-abi3", "3.10", module, check=True)
@@ -124,7 +122,7 @@ def test_the_library_has_symbols_of_the_limited_api_alone(wheel: Path, tmp_path:
     ],
 )
 @pytest.mark.sample("compiles*", "missing", "not*", "empty")
-def test_a_wheel_is_built_with_any_compiler(tree: Path, tmp_path: Path, cxx: str, has_library: bool) -> None:
+def test_a_wheel_is_built_with_any_compiler(tree, tmp_path, cxx, has_library):
     program = tmp_path / "without-openmp"
     program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')
     program.chmod(0o755)
@@ -133,7 +131,7 @@ def test_a_wheel_is_built_with_any_compiler(tree: Path, tmp_path: Path, cxx: str
     assert wheel.name.endswith("-py3-none-any.whl") != has_library
 
 
-def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path: Path) -> None:
+def test_without_a_compiler_the_wheel_is_for_every_machine(tree, tmp_path):
     wheel = built(tree, tmp_path / "wheel", "--wheel", ACCEL_NO_NATIVE="1")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "accel_ops/csrc/optimizers.cpp" in contents(wheel)
@@ -143,7 +141,7 @@ def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path:
 # --- in an environment made from wheels, the tests run the library of the wheel, not one that was compiled
 
 
-def test_the_library_under_test_is_the_wheel_s() -> None:
+def test_the_library_under_test_is_the_wheel_s():
     origin = json.loads(metadata.distribution("accel-ops").read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):
         pytest.skip("an editable install: it builds from the workspace")

@@ -112,14 +112,14 @@ def expected(group: Group, index: int, count: int) -> torch.Tensor:
         first, second = moments[step & 1]
         cpu_steps.adam(
             [param], [group.grads[step & 1]], [first], [second],
-            step=step, bias_correction=not index, **options,  # type: ignore[arg-type]
+            step=step, bias_correction=not index, **options,
         )  # fmt: skip
     return param
 
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("awaited", [True, False], ids=["each awaited", "the last awaited"])
-def test_steps_are_those_of_the_kernel(control: torch.Tensor, groups: list[Group], awaited: bool) -> None:
+def test_steps_are_those_of_the_kernel(control, groups, awaited):
     wanted = [expected(group, index, 6) for index, group in enumerate(groups)]
     for step in range(1, 7):
         submit(control, step & 1, step)
@@ -130,7 +130,7 @@ def test_steps_are_those_of_the_kernel(control: torch.Tensor, groups: list[Group
         assert torch.equal(group.stale, want)
 
 
-def test_another_process_takes_the_steps(control: torch.Tensor, groups: list[Group]) -> None:
+def test_another_process_takes_the_steps(control, groups):
     wanted = [expected(group, index, 3) for index, group in enumerate(groups)]
     process = begun(control, groups)
     try:
@@ -144,7 +144,7 @@ def test_another_process_takes_the_steps(control: torch.Tensor, groups: list[Gro
         assert torch.equal(group.stale, want)
 
 
-def test_a_worker_that_was_killed_is_an_error_at_once(control: torch.Tensor, groups: list[Group]) -> None:
+def test_a_worker_that_was_killed_is_an_error_at_once(control, groups):
     process = begun(control, groups)
     take_steps(control, 1)
     process.kill()
@@ -158,7 +158,7 @@ def test_a_worker_that_was_killed_is_an_error_at_once(control: torch.Tensor, gro
 
 
 @pytest.mark.usefixtures("worker")
-def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control: torch.Tensor) -> None:
+def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control):
     submit(control, 0, 0)  # steps count from 1
     for _ in range(2):
         with pytest.raises(OverlappedStepFailed, match=r"ended: .*step=0"):
@@ -167,13 +167,13 @@ def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control: tor
         submit(control, 0, 1)
 
 
-def test_waiting_ends_after_the_time(control: torch.Tensor) -> None:
+def test_waiting_ends_after_the_time(control):
     submit(control, 0, 1)
     assert not zenflow.wait(control.data_ptr(), 0.01)
 
 
 @pytest.mark.usefixtures("worker")
-def test_waiting_without_a_submitted_step_ends_after_the_time(control: torch.Tensor) -> None:
+def test_waiting_without_a_submitted_step_ends_after_the_time(control):
     """As DeepSpeed's: a loop that asks again and again looks in between whether the worker lives."""
     assert zenflow.wait(control.data_ptr(), 0.01) is False
     take_steps(control, 2)
@@ -198,7 +198,7 @@ os._exit(1)
 """
 
 
-def test_a_worker_ends_with_the_process_that_started_it() -> None:
+def test_a_worker_ends_with_the_process_that_started_it():
     ended = run(sys.executable, "-c", _STARTS_A_WORKER)
     assert ended.returncode == 1
     deadline = time.monotonic() + PATIENCE
@@ -207,12 +207,12 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
         time.sleep(0.05)
 
 
-def test_more_groups_than_the_control_block_holds_are_refused(control: torch.Tensor) -> None:
+def test_more_groups_than_the_control_block_holds_are_refused(control):
     with pytest.raises(InvalidOpArgument, match="1025 parameter groups"):
         zenflow.ctrl_init(control.data_ptr(), zenflow.MAX_GROUPS + 1)
 
 
-def test_a_platform_without_shared_semaphores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_platform_without_shared_semaphores_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(FunctionNotImplemented, match="this is darwin"):
         CPUAdamBuilder().load().zenflow_adam_ctrl_size()

@@ -6,22 +6,20 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from accel_sdaa import compile_backend
 
 
-def test_without_a_registration_it_is_inductor() -> None:
+def test_without_a_registration_it_is_inductor():
     assert compile_backend.default() == "inductor"
 
 
-def test_an_entry_point_registers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_registers_it(monkeypatch):
     points = [SimpleNamespace(name="other"), SimpleNamespace(name="teco_inductor")]
     monkeypatch.setattr(compile_backend, "entry_points", lambda group: points)
     assert compile_backend.default() == "teco_inductor"
 
 
-def test_asking_leaves_the_compiler_alone_and_a_call_registers_it() -> None:
+def test_asking_leaves_the_compiler_alone_and_a_call_registers_it():
     source = (
         "import sys, torch; from accel_sdaa import compile_backend as c\n"
         "before = c.default(), 'torch._dynamo' in sys.modules\n"

@@ -66,7 +66,7 @@ def wheel() -> dict[str, bytes]:
     return runtimes.files()
 
 
-def test_build_without_runtimes_has_no_kernels_and_says_so(checkout: Path, tmp_path: Path) -> None:
+def test_build_without_runtimes_has_no_kernels_and_says_so(checkout, tmp_path):
     done = kernel_wheels.build(checkout, tmp_path, ACCEL_XPU_RUNTIMES=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the wheel has no kernels" in done.stdout + done.stderr
@@ -74,16 +74,14 @@ def test_build_without_runtimes_has_no_kernels_and_says_so(checkout: Path, tmp_p
     assert not kernel_wheels.contents(tmp_path)
 
 
-def test_build_fails_without_the_kernels_that_are_demanded(checkout: Path, tmp_path: Path) -> None:
+def test_build_fails_without_the_kernels_that_are_demanded(checkout, tmp_path):
     nothing = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
     done = kernel_wheels.build(checkout, tmp_path, ACCEL_XPU_RUNTIMES="", ACCEL_XPU_IMAGES="1", **nothing)
     assert done.returncode
     assert "demands kernels, and pip fails" in done.stdout + done.stderr
 
 
-def test_isolated_build_brings_pip_where_kernels_are_demanded(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_isolated_build_brings_pip_where_kernels_are_demanded(checkout, monkeypatch):
     from hatchling import build as backend
 
     monkeypatch.chdir(checkout)
@@ -93,7 +91,7 @@ def test_isolated_build_brings_pip_where_kernels_are_demanded(
     assert "pip" in backend.get_requires_for_build_wheel()
 
 
-def test_modules_have_no_contraction(wheel: dict[str, bytes]) -> None:
+def test_modules_have_no_contraction(wheel):
     # Of the kernels that add to a product: without the mode a driver may round both at once.
     modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in step_kernels.ARGUMENTS]
     assert len(modules) == 20 + 18
@@ -101,9 +99,7 @@ def test_modules_have_no_contraction(wheel: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("major", ["8", "9"])
-def test_shims_ask_for_their_libsycl_without_a_path_and_for_no_newer_system_than_torch(
-    wheel: dict[str, bytes], major: str
-) -> None:
+def test_shims_ask_for_their_libsycl_without_a_path_and_for_no_newer_system_than_torch(wheel, major):
     content = wheel[f"libaccel_sycl{major}.so"]
     assert set(re.findall(rb"libsycl\.so[.\d]*", content)) == {f"libsycl.so.{major}".encode()}
     assert b"/tmp/" not in content
@@ -127,7 +123,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("release", FOUND or ["none"])
-def test_kernels_on_the_cpu(release: str, images: Path, tmp_path: Path) -> None:
+def test_kernels_on_the_cpu(release, images, tmp_path):
     variables = runtimes.hook().environment(FOUND[release], tmp_path)
     variables |= {"ACCEL_XPU_RUNTIME": str(FOUND[release]), "ACCEL_XPU_FILES": str(images)}
     base = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
@@ -204,7 +200,7 @@ def reason() -> str:
     return str(builder.reason)
 
 
-def test_machine_without_a_device_takes_plain_torch() -> None:
+def test_machine_without_a_device_takes_plain_torch():
     assert "if they work when first loaded" in QuantizerBuilder().reason
     assert reason() == "plain torch: no device"
 
@@ -219,9 +215,7 @@ def test_machine_without_a_device_takes_plain_torch() -> None:
     ],
     ids=["none", "older", "newer", "two"],
 )
-def test_libsycl_of_the_process_that_no_shim_is_for_gives_way_to_plain_torch(
-    machine: Path, versions: tuple[str, ...], reported: str
-) -> None:
+def test_libsycl_of_the_process_that_no_shim_is_for_gives_way_to_plain_torch(machine, versions, reported):
     hold(*versions)
     assert reason().startswith(f"plain torch: {reported}")
 
@@ -258,7 +252,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_install_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine: Path) -> None:
+def test_install_that_cannot_be_used_gives_way_to_plain_torch(fault, machine):
     damage, reported = FAULTS[fault]
     damage(machine)
     found = reason()
@@ -266,7 +260,7 @@ def test_install_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machin
     assert reported in found
 
 
-def test_driver_that_refuses_a_module_is_a_reason(machine: Path) -> None:
+def test_driver_that_refuses_a_module_is_a_reason(machine):
     with pytest.raises(KernelsUnusable, match="libsycl does not load a module of SPIR-V: the driver refuses"):
         shim.Shim().load(1, MODULE)
     with pytest.raises(KernelsUnusable, match="libsycl does not load accel_a: the driver refuses"):
@@ -275,7 +269,7 @@ def test_driver_that_refuses_a_module_is_a_reason(machine: Path) -> None:
         shim.Shim().launch(1, 1, 1, 1, None, b"")
 
 
-def test_torch_without_queues_is_an_error(machine: Path) -> None:
+def test_torch_without_queues_is_an_error(machine):
     kernels = loading.LoadedKernels(shim.Shim(), packaged.modules())
     arguments = (torch.empty(8), torch.empty(8), torch.empty(1), 8, 8)
     with pytest.raises(KernelNotStarted, match="torch has no queue") as caught:
@@ -284,8 +278,8 @@ def test_torch_without_queues_is_an_error(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("builder", [QuantizerBuilder, FusedLionBuilder])
-def test_kernels_that_do_not_work_are_tried_once_a_process(builder: Any, machine: Path) -> None:
-    def reason() -> str:
+def test_kernels_that_do_not_work_are_tried_once_a_process(builder, machine):
+    def reason():
         made = builder()
         made.load()
         return str(made.reason)
@@ -300,10 +294,8 @@ def test_kernels_that_do_not_work_are_tried_once_a_process(builder: Any, machine
     assert reason().startswith("plain torch: the shim for libsycl.so.9 cannot be read")
 
 
-def test_device_that_torch_cannot_name_gives_way_to_plain_torch(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost() -> int:
+def test_device_that_torch_cannot_name_gives_way_to_plain_torch(machine, monkeypatch):
+    def lost():
         raise RuntimeError("the device is lost\nat 0x1")
 
     monkeypatch.setattr(torch.xpu, "current_device", lost)

@@ -40,9 +40,7 @@ def torch_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ("2.13.0+cpu", None, "built without XPU"),
     ],
 )
-def test_torch_that_cannot_serve_is_reported(
-    version: str | None, build: str | None, reported: str, torch_of: Callable[..., None]
-) -> None:
+def test_torch_that_cannot_serve_is_reported(version, build, reported, torch_of):
     torch_of(version, build)
     evidence = probe.evidence()
     assert not evidence.runtime
@@ -50,9 +48,7 @@ def test_torch_that_cannot_serve_is_reported(
 
 
 @pytest.mark.parametrize("version", ["2.8.0+xpu", "2.10.0+xpu", "2.13.0.dev20260101+xpu"])
-def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(
-    version: str, torch_of: Callable[..., None], render_node: Callable[[str], None]
-) -> None:
+def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(version, torch_of, render_node):
     torch_of(version, "20250101")
     render_node("0x8086")
     evidence = probe.evidence()
@@ -68,16 +64,14 @@ def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(
         ("0x10de", False, "vendor 0x10de"),
     ],
 )
-def test_render_nodes_of_other_vendors_are_no_evidence(
-    vendor: str, present: bool, reported: str, render_node: Callable[[str], None]
-) -> None:
+def test_render_nodes_of_other_vendors_are_no_evidence(vendor, present, reported, render_node):
     render_node(vendor)
     presence = hardware.presence()
     assert presence.present is present
     assert reported in presence.reason
 
 
-def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch):
     monkeypatch.setattr(hardware.sys, "platform", "win32")
     assert hardware.presence().present is None
 
@@ -107,7 +101,7 @@ def ipex(install: Any) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("version", ["2.7.10+xpu", "2.9.0"])
-def test_release_for_a_torch_out_of_range_is_reported(version: str, ipex: Any) -> None:
+def test_release_for_a_torch_out_of_range_is_reported(version, ipex):
     ipex(version)
     evidence = ipex_probe.evidence()
     assert not evidence.runtime
@@ -115,9 +109,7 @@ def test_release_for_a_torch_out_of_range_is_reported(version: str, ipex: Any) -
 
 
 @pytest.mark.parametrize(("names", "runtime"), [(["cpu"], False), (["cpu", "gpu"], True), ([], True)])
-def test_build_for_cpus_is_known_by_its_libraries(
-    ipex: Any, render_node: Any, tmp_path: Path, names: list[str], runtime: bool
-) -> None:
+def test_build_for_cpus_is_known_by_its_libraries(ipex, render_node, tmp_path, names, runtime):
     ipex("2.8.0")
     render_node("0x8086")
     for name in names:
@@ -128,9 +120,7 @@ def test_build_for_cpus_is_known_by_its_libraries(
     assert (evidence.runtime, "build for CPUs" in evidence.reason) == (runtime, not runtime)
 
 
-def test_import_beside_another_torch_fails_with_both_versions(
-    ipex: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_beside_another_torch_fails_with_both_versions(ipex, capsys):
     ipex("2.8.0", OTHER_TORCH)
     with pytest.raises(ImportError) as raised:
         ipex_probe.confirm()
@@ -140,14 +130,14 @@ def test_import_beside_another_torch_fails_with_both_versions(
     assert capsys.readouterr().out == "", "detection prints nothing"
 
 
-def test_build_for_cpus_is_a_device_less_runtime_and_not_broken(ipex: Any) -> None:
+def test_build_for_cpus_is_a_device_less_runtime_and_not_broken(ipex):
     ipex("2.8.0", xpu=False)
     answer = ipex_probe.confirm()
     assert answer.devices == 0
     assert "build for CPUs" in answer.reason
 
 
-def test_devices_are_those_that_torch_counts(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_those_that_torch_counts(ipex, monkeypatch):
     ipex("2.8.10+xpu")
     xpu = importlib.import_module("torch").xpu
     monkeypatch.setattr(xpu, "is_available", lambda: True)
@@ -169,7 +159,7 @@ def accelerator(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
     return construct
 
 
-def test_extensions_are_built_by_ipex_s_command(accelerator: Callable[[str], Any], tmp_path: Path) -> None:
+def test_extensions_are_built_by_ipex_s_command(accelerator, tmp_path):
     made = accelerator("2.8.0")
     folder = tmp_path / "intel_extension_for_pytorch" / "xpu"
     folder.mkdir()
@@ -221,7 +211,7 @@ def missing() -> list[str]:
 
 
 @pytest.mark.upstream
-def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release: Write) -> None:
+def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release):
     recorded = surface.load(PACKAGE).children(f"{PACKAGE}.XPU_Accelerator")
     release("0.9.4", recorded)
     names = set(missing())
@@ -230,7 +220,7 @@ def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release: 
 
 
 @pytest.mark.upstream
-def test_complete_class_depends_on_ipex(release: Write, tmp_path: Path) -> None:
+def test_complete_class_depends_on_ipex(release, tmp_path):
     release("1.0", [])
     demanded = missing()
     shutil.rmtree(tmp_path / PACKAGE)
@@ -241,15 +231,13 @@ def test_complete_class_depends_on_ipex(release: Write, tmp_path: Path) -> None:
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("bases", ["Common", "DeepSpeedAccelerator, Common"])
-def test_class_with_other_bases_is_left_to_its_construction(bases: str, release: Write) -> None:
+def test_class_with_other_bases_is_left_to_its_construction(bases, release):
     release("1.0", ["device_name"], bases)
     assert "1.0; intel_extension_for_pytorch is not installed" in external.evidence().reason
 
 
 @pytest.mark.upstream
-def test_without_deepspeed_there_is_nothing_to_derive_from(
-    release: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_deepspeed_there_is_nothing_to_derive_from(release, monkeypatch):
     release("0.9.4", [])
     monkeypatch.setattr(external, "deepspeed_folder", lambda: None)
     evidence = external.evidence()
@@ -271,13 +259,13 @@ print(json.dumps([XPU_Accelerator().communication_backend_name(), collectives.ch
 """
 
 
-def test_half_types_train_also_where_there_is_no_device_to_ask() -> None:
+def test_half_types_train_also_where_there_is_no_device_to_ask():
     xpu = XPU_Accelerator()
     assert xpu.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
     assert xpu.is_fp64_supported()
 
 
-def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes() -> None:
+def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes():
     xpu = XPU_Accelerator()
     environment: dict[str, str] = {}
     xpu.set_visible_devices_envs(environment, [1, 3])
@@ -287,7 +275,7 @@ def test_launcher_sets_the_affinity_mask_and_sends_no_mask_to_other_nodes() -> N
     assert not "ZE_AFFINITY_MASK".startswith(tuple(xpu.export_envs()))
 
 
-def test_ranks_see_all_that_the_selector_leaves() -> None:
+def test_ranks_see_all_that_the_selector_leaves():
     """Its numbers count among the devices of the mask."""
     xpu = XPU_Accelerator()
     environment = {"ONEAPI_DEVICE_SELECTOR": "level_zero:2,3"}
@@ -314,7 +302,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("value", "devices"), READ.items(), ids=READ)
-def test_affinity_mask_as_the_driver_reads_it(value: str, devices: list[int]) -> None:
+def test_affinity_mask_as_the_driver_reads_it(value, devices):
     assert list(hardware.AFFINITY.read(value, 4).values()) == devices
 
 
@@ -331,9 +319,7 @@ def test_affinity_mask_as_the_driver_reads_it(value: str, devices: list[int]) ->
         ({"ONEAPI_DEVICE_SELECTOR": "!opencl:*"}, 4, "; ONEAPI_DEVICE_SELECTOR=!opencl:* chooses among them"),
     ],
 )
-def test_ignored_devices_are_named(
-    given: dict[str, str], count: int, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ignored_devices_are_named(given, count, text, monkeypatch):
     for name in ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -341,7 +327,7 @@ def test_ignored_devices_are_named(
     assert hardware.mask(count) == text
 
 
-def test_torch_without_graphs_is_a_trait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_without_graphs_is_a_trait(monkeypatch):
     monkeypatch.delattr(torch.xpu, "XPUGraph")
     xpu = XPU_Accelerator()
     assert xpu.create_graph() is None
@@ -358,9 +344,7 @@ def test_torch_without_graphs_is_a_trait(monkeypatch: pytest.MonkeyPatch) -> Non
         (None, "xccl", "oneccl_bindings_for_pytorch is not installed"),
     ],
 )
-def test_oneccl_is_used_where_its_bindings_serve_xpu(
-    devices: list[str] | None, backend: str, reported: str, tmp_path: Path
-) -> None:
+def test_oneccl_is_used_where_its_bindings_serve_xpu(devices, backend, reported, tmp_path):
     if devices:
         (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(BINDINGS.format(devices=devices))
     done = processes.run([sys.executable, "-c", ASK], 120, env={**os.environ, "PYTHONPATH": str(tmp_path)})

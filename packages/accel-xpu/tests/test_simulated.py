@@ -79,13 +79,13 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 )  # fmt: skip
 @pytest.mark.upstream
 def test_road_that_works_is_taken_and_each_other_is_explained(
-    selections: dict[str, Any], machine: str, module: str, variant: str, state: str, reported: str
-) -> None:
+    selections, machine, module, variant, state, reported
+):
     chosen, candidates = selections[machine]
     assert chosen == module
     assert candidates[variant][0] == state
     assert reported in candidates[variant][1]
 
 
-def test_class_on_a_device() -> None:
+def test_class_on_a_device():
     testing.run("xpu", Path(__file__).with_name("device"))

@@ -75,7 +75,7 @@ def trained(children: Any, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.sample("2")
-def test_training_has_stock_bits(trained: Any, tmp_path: Path, ranks: int) -> None:
+def test_training_has_stock_bits(trained, tmp_path, ranks):
     cases = [{"stage": stage, **case} for stage, case in zip((2, 1, 2, 2), _USUAL, strict=True)]
     cases += [{"stage": 0, **case} for case in _USUAL[::2]]
     cases += [{"stage": 3, **case} for case in (*_USUAL[1:3], *_OF_STAGE_3[:2])]
@@ -86,7 +86,7 @@ def test_training_has_stock_bits(trained: Any, tmp_path: Path, ranks: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_training_has_stock_bits_in_all_cases(trained: Any, tmp_path: Path, stage: int, ranks: int) -> None:
+def test_training_has_stock_bits_in_all_cases(trained, tmp_path, stage, ranks):
     cases = [*_USUAL, *_MORE, {"dtype": "bf16", "clip": 0.5, "resume": str(tmp_path)}]
     cases += _OF_STAGE_3 if stage == 3 else []
     if stage in (1, 2):
@@ -94,7 +94,7 @@ def test_training_has_stock_bits_in_all_cases(trained: Any, tmp_path: Path, stag
     trained([{"stage": stage, **case} for case in cases], ranks)
 
 
-def test_iteration_makes_fewer_calls(children: Any, tmp_path: Path) -> None:
+def test_iteration_makes_fewer_calls(children, tmp_path):
     (found,) = children.ranks(f"import engine_bits; engine_bits.calls({str(tmp_path / 'store')!r})", 1)
     shares = {stage: ours / stock for stage, (stock, ours) in found.items()}
     limits = {"0": 0.8, "1": 0.45, "2": 0.45, "3": 0.5}
@@ -102,7 +102,7 @@ def test_iteration_makes_fewer_calls(children: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_norms_of_list_have_stock_bits(dtype: torch.dtype) -> None:
+def test_norms_of_list_have_stock_bits(dtype):
     torch.manual_seed(0)
     base = torch.randn(70_003).to(dtype)
     tensors = [base[start : start + size] for start in (0, 1, 3) for size in (1, 7, 64, 1000, 4097, 70_000)]
@@ -113,17 +113,17 @@ def test_norms_of_list_have_stock_bits(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
-def test_invalid_element_is_found(value: float) -> None:
+def test_invalid_element_is_found(value):
     tensors = [
         torch.zeros(many_tensors.SMALL + 1),
         torch.ones(3),
         torch.ones(2, dtype=torch.float16),
         torch.ones(0),
     ]
-    assert many_tensors.any_invalid(tensors).item() is False  # type: ignore[union-attr]
+    assert many_tensors.any_invalid(tensors).item() is False
     for tensor in tensors[:3]:
         tensor[-1] = value
-        assert many_tensors.any_invalid(tensors).item() is True  # type: ignore[union-attr]
+        assert many_tensors.any_invalid(tensors).item() is True
         tensor[-1] = 0
     assert many_tensors.any_invalid([torch.ones(0)]) is None
     assert many_tensors.any_invalid([torch.ones(2).to_sparse()]) is None

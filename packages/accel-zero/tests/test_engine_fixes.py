@@ -5,9 +5,7 @@
 import inspect
 import os
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -29,8 +27,8 @@ REAL = {"arch": "X86_64", "vendor_id_raw": "Maker of py-cpuinfo"}
     ],
 )
 def test_the_cpu_optimizers_get_the_maker_and_everybody_else_the_whole_answer(
-    caller: str, text: str, answer: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    caller, text, answer, tmp_path, monkeypatch
+):
     monkeypatch.setattr(cpu_maker, "_PROC", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text(text)
     module = SimpleNamespace(get_cpu_info=cpu_maker._answering(lambda: dict(REAL)))
@@ -58,7 +56,7 @@ _CONSTRUCT = """
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", ["", "import deepspeed"])
 @pytest.mark.sample("import*")
-def test_deepspeed_constructs_its_optimizer_without_py_cpuinfo_s_process(children: Any, first: str) -> None:
+def test_deepspeed_constructs_its_optimizer_without_py_cpuinfo_s_process(children, first):
     assert children.run(_CONSTRUCT.format(first=first), DS_ACCELERATOR="cpu").report == [False, True]
 
 
@@ -80,16 +78,14 @@ _NAMES_CUDA = """
 
 
 @pytest.mark.upstream
-def test_modules_that_name_cuda_use_the_accelerator(children: Any) -> None:
+def test_modules_that_name_cuda_use_the_accelerator(children):
     assert children.run(_NAMES_CUDA, DS_ACCELERATOR="cpu").report == [False, "cpu", True, 1]
 
 
 @pytest.mark.parametrize(
     ("path", "swaps", "warned"), [("folder", True, True), (None, True, False), ("folder", False, False)]
 )
-def test_optimizer_states_that_are_not_restored_are_a_warning(
-    path: str | None, swaps: bool, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_optimizer_states_that_are_not_restored_are_a_warning(path, swaps, warned, caplog):
     engine = SimpleNamespace(optimizer=SimpleNamespace(swap_optimizer=swaps))
     assert engine_fixes.load_checkpoint(lambda _: (path, {}), engine) == (path, {})
     assert bool(caplog.records) is warned
@@ -99,9 +95,7 @@ def test_optimizer_states_that_are_not_restored_are_a_warning(
     ("groups", "universal", "refused"),
     [([1, None], False, True), ([1, None], True, False), ([1, 2], False, False)],
 )
-def test_parameters_outside_of_memory_are_refused_ahead_of_loading(
-    groups: list[Any], universal: bool, refused: bool
-) -> None:
+def test_parameters_outside_of_memory_are_refused_ahead_of_loading(groups, universal, refused):
     optimizer = SimpleNamespace(fp16_partitioned_groups_flat=groups)
     engine = SimpleNamespace(optimizer=optimizer, load_universal_checkpoint=lambda: universal)
     with pytest.raises(UnsupportedConfiguration, match="1 of 2 groups") if refused else nullcontext():
@@ -143,15 +137,13 @@ print(json.dumps([line for line in logged if "NVMe" in line]))
 @pytest.mark.parametrize(
     ("optimizer", "said"), [("cpu", "cannot load a checkpoint"), ("nvme", "has not restored")]
 )
-def test_deepspeed_s_engine_says_what_it_cannot_load(
-    children: Any, tmp_path: Path, optimizer: str, said: str
-) -> None:
+def test_deepspeed_s_engine_says_what_it_cannot_load(children, tmp_path, optimizer, said):
     program = f"FOLDER, OPTIMIZER = {str(tmp_path)!r}, {optimizer!r}\n{_SAVE_AND_LOAD}"
     (line,) = children.run(program, DS_ACCELERATOR="cpu").report
     assert said in line
 
 
-def test_local_rank_of_open_mpi_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_rank_of_open_mpi_hidden(monkeypatch):
     name, seen = "OMPI_COMM_WORLD_LOCAL_RANK", list[str | None]()
     monkeypatch.setenv(name, "0")
     for local_rank in ("", "1"):
@@ -161,7 +153,7 @@ def test_local_rank_of_open_mpi_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[name] == "0"
 
 
-def test_a_tensor_of_any_shape_is_gathered_into_a_vector() -> None:
+def test_a_tensor_of_any_shape_is_gathered_into_a_vector():
     matrix = torch.ones(2, 1)
     flat, same = (
         engine_fixes.all_gather(lambda _, output, tensor: tensor, None, torch.empty(shape), matrix)

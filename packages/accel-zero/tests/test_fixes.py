@@ -27,7 +27,7 @@ def _cases() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_pipeline_of_tuples_matches_torch(children: Any, tmp_path: Path, ranks: int) -> None:
+def test_pipeline_of_tuples_matches_torch(children, tmp_path, ranks):
     store = str(tmp_path / "store")
     reports = children.ranks(f"import pipelines; pipelines.main({store!r}, {_cases()!r})", ranks)
     for report in reports:
@@ -37,7 +37,7 @@ def test_pipeline_of_tuples_matches_torch(children: Any, tmp_path: Path, ranks: 
 
 @needs_019
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_parameters_of_any_shape_match_torch(children: Any, tmp_path: Path, ranks: int) -> None:
+def test_parameters_of_any_shape_match_torch(children, tmp_path, ranks):
     store = str(tmp_path / "store")
     for expected, found in children.ranks(f"import shapes; shapes.main({store!r})", ranks):
         assert len(found) == 8
@@ -47,7 +47,7 @@ def test_parameters_of_any_shape_match_torch(children: Any, tmp_path: Path, rank
 
 @needs_019
 @pytest.mark.slow
-def test_experts_match_those_of_one_rank(children: Any, tmp_path: Path) -> None:
+def test_experts_match_those_of_one_rank(children, tmp_path):
     alone: dict[str, Any] = {}
     for ranks, shared in {1: 1, 2: 2, 3: 3, 4: 2}.items():  # so many ranks share the experts
         program = f"import shapes; shapes.experts({str(tmp_path / str(ranks))!r}, {shared})"
@@ -65,7 +65,7 @@ def test_experts_match_those_of_one_rank(children: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [3, 4])
 @pytest.mark.parametrize("way", ["sequence", "tensor"])
 @pytest.mark.sample("tensor-3")
-def test_divided_layers_match_torch(children: Any, tmp_path: Path, way: str, ranks: int) -> None:
+def test_divided_layers_match_torch(children, tmp_path, way, ranks):
     store = str(tmp_path / "store")
     for expected, found in children.ranks(f"import parallel; parallel.main({store!r}, {way!r})", ranks):
         for name, losses in found.items():
@@ -73,7 +73,7 @@ def test_divided_layers_match_torch(children: Any, tmp_path: Path, way: str, ran
 
 
 @needs_019
-def test_the_comms_logger_times_each_operation_and_goes_on(children: Any) -> None:
+def test_the_comms_logger_times_each_operation_and_goes_on(children):
     """In the program that shows the fault without the fix."""
     program = Path(__file__).parents[3] / "docs/issues/the_comms_logger_ends_the_process.py"
     out = children.run(program.read_text("utf-8"), DS_ACCELERATOR="cpu").out

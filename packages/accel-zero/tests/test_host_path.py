@@ -29,7 +29,7 @@ def _tensor(value: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_totals_beside_a_rounding_boundary_are_stocks(seed: int) -> None:
+def test_totals_beside_a_rounding_boundary_are_stocks(seed):
     rng = random.Random(seed)
     base = ctypes.c_float(rng.uniform(0.1, 1e6)).value
     step = math.ulp(base) * 2**29  # one unit of float32
@@ -44,29 +44,29 @@ def test_totals_beside_a_rounding_boundary_are_stocks(seed: int) -> None:
         assert _total({**ours, **replaced}) == _total(stock)
 
 
-def test_totals_far_from_a_boundary_cost_nothing() -> None:
+def test_totals_far_from_a_boundary_cost_nothing():
     norms = {number: _tensor(math.sqrt(2.0)) for number in range(4)}
 
-    def forbidden(number: int) -> torch.Tensor:
+    def forbidden(number):
         raise AssertionError(number)
 
     assert host_path.exact_norms(_path(norms, 10**6), norms.items(), forbidden) == {}
 
 
-def test_norms_that_are_not_ours_are_kept() -> None:
+def test_norms_that_are_not_ours_are_kept():
     norms = {1: _tensor(1.0), 2: _tensor(2.0)}
     path = _path({1: _tensor(1.0), 2: _tensor(2.0)}, 10**9)  # equal values, but other objects
     assert host_path.exact_norms(path, norms.items(), norms.__getitem__) == {}
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_overflow_needs_no_second_norm(value: float) -> None:
+def test_overflow_needs_no_second_norm(value):
     norms = {1: _tensor(value), 2: _tensor(2.0)}
     assert host_path.exact_norms(_path(norms, 10**9), norms.items(), norms.__getitem__) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_slack_covers_torchs_error(dtype: torch.dtype) -> None:
+def test_the_slack_covers_torchs_error(dtype):
     # Equal elements: the roundings of a serial sum all go one way.
     for value in (0.1, 1.0009765625, 3.3e-4):
         for size in (10**3, 10**6):
@@ -76,11 +76,11 @@ def test_the_slack_covers_torchs_error(dtype: torch.dtype) -> None:
             assert abs(stock - exact) <= host_path._slack(exact, size)
 
 
-def test_a_stale_gradient_is_scaled_once_for_each_step() -> None:
+def test_a_stale_gradient_is_scaled_once_for_each_step():
     path = HostPath(None, unscaled={0: 0.5}, written={0: {1}})
     grads = {1: torch.ones(2), 2: torch.ones(2)}
 
-    def stale(written: set[int]) -> list[torch.Tensor]:
+    def stale(written):
         return [grad for number, grad in grads.items() if number not in written]
 
     host_path.rescale_stale_grads(path, 0, stale)
@@ -89,13 +89,13 @@ def test_a_stale_gradient_is_scaled_once_for_each_step() -> None:
     assert grads[2].tolist() == [0.5, 0.5]
 
 
-def test_the_factor_is_what_the_method_multiplies_by() -> None:
+def test_the_factor_is_what_the_method_multiplies_by():
     scale = torch.tensor(3.0) * 7
     assert host_path.factor_of(lambda probe: probe.mul_(1.0 / scale)) == (1.0 / scale).item()
     assert host_path.factor_of(lambda probe: None) == 1.0
 
 
-def test_a_class_that_derives_from_deepspeeds_runs_stock_methods() -> None:
+def test_a_class_that_derives_from_deepspeeds_runs_stock_methods():
     # SuperOffload sends the scaled gradients to another process.
     class Derived:
         zenflow = False
@@ -106,7 +106,7 @@ def test_a_class_that_derives_from_deepspeeds_runs_stock_methods() -> None:
     assert host_path.path_of(derived) is host_path.path_of(derived)
 
 
-def test_a_link_with_the_name_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_with_the_name_of_the_unfinished_file_is_not_followed(tmp_path):
     partial = tmp_path / "file.0.writing"
     partial.symlink_to("not yet there")
     factory = SimpleNamespace(_data_parallel_writer=SimpleNamespace(global_rank=0))

@@ -74,7 +74,7 @@ def _check(reports: list[list[Any]], cases: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.sample("2")
-def test_losses_and_norms_are_those_of_stock_deepspeed(native: Any, tmp_path: Path, ranks: int) -> None:
+def test_losses_and_norms_are_those_of_stock_deepspeed(native, tmp_path, ranks):
     cases = _QUICK if ranks == 1 else _QUICK[:2]
     reports = _run(native, tmp_path / "store", cases, ranks)
     _check(reports, cases)
@@ -86,9 +86,7 @@ def test_losses_and_norms_are_those_of_stock_deepspeed(native: Any, tmp_path: Pa
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["bf16", "fp16", "fp32", "unusual options"])
-def test_losses_are_those_of_stock_deepspeed_in_all_cases(
-    native: Any, tmp_path: Path, ranks: int, stage: int, kind: str
-) -> None:
+def test_losses_are_those_of_stock_deepspeed_in_all_cases(native, tmp_path, ranks, stage, kind):
     chosen = _UNUSUAL if kind == "unusual options" else [case for case in _MATRIX if case["dtype"] == kind]
     cases = [case for case in chosen if case["stage"] == stage]
     _check(_run(native, tmp_path / "store", cases, ranks), cases)
@@ -115,14 +113,14 @@ def _check_zenflow(children: Any, store: Path, cases: list[dict[str, Any]], rank
 
 
 @pytest.mark.slow
-def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(native: Any, tmp_path: Path) -> None:
+def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(native, tmp_path):
     _check_zenflow(native, tmp_path / "store", [{"stage": 2, "dtype": "bf16", "overlap": True}], 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [1, 2])
-def test_losses_are_stocks_in_all_cases(native: Any, tmp_path: Path, stage: int, ranks: int) -> None:
+def test_losses_are_stocks_in_all_cases(native, tmp_path, stage, ranks):
     cases = [
         {"stage": stage, "dtype": dtype, "overlap": overlap, "clip": clip}
         for overlap in (True, False)
@@ -136,7 +134,7 @@ _ONE_RANK = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RAN
 _ONE_RANK |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 
 
-def test_the_update_interval_auto_does_not_divide_losses_by_zero(native: Any, tmp_path: Path) -> None:
+def test_the_update_interval_auto_does_not_divide_losses_by_zero(native, tmp_path):
     snippet = "import offload; offload.intervals"
     code = f"{snippet}({str(tmp_path / 'store')!r}, stage=2, dtype='bf16', overlap=False)"
     losses, unscaled = native.run(code, **_ONE_RANK).report
@@ -147,7 +145,7 @@ def test_the_update_interval_auto_does_not_divide_losses_by_zero(native: Any, tm
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.sample("False")
-def test_zenflow_trains_at_zero_3(native: Any, tmp_path: Path, overlap: bool) -> None:
+def test_zenflow_trains_at_zero_3(native, tmp_path, overlap):
     code = f"import offload; offload.zenflow_alone({str(tmp_path / 'store')!r}, stage=3, dtype='fp32', "
     losses = native.run(f"{code}overlap={overlap})", **_ONE_RANK).report
     assert all(math.isfinite(loss) for loss in losses)
@@ -157,7 +155,7 @@ def test_zenflow_trains_at_zero_3(native: Any, tmp_path: Path, overlap: bool) ->
 @pytest.mark.parametrize(
     ("options", "found"), [({"eps": 1e-8}, "eps=1e-08"), ({"loss_scale": 0}, "a dynamic loss scale")]
 )
-def test_losses_of_nan_are_refused_at_initialize(native: Any, options: dict[str, Any], found: str) -> None:
+def test_losses_of_nan_are_refused_at_initialize(native, options, found):
     case = {"stage": 2, "overlap": False, "dtype": "fp16"} | options
     name, text = native.run(f"import offload; offload.refusal(**{case!r})", **_ONE_RANK).report
     assert name == "UnsupportedConfiguration"

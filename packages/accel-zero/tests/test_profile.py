@@ -54,7 +54,7 @@ def _profile(folder: Path, command: str, *arguments: str) -> subprocess.Complete
     ("steps", "status"),
     [(4, 5), pytest.param(2, 0, marks=pytest.mark.slow), pytest.param(2, 5, marks=pytest.mark.slow)],
 )
-def test_the_parts_of_the_iterations_after_the_first_two(tmp_path: Path, steps: int, status: int) -> None:
+def test_the_parts_of_the_iterations_after_the_first_two(tmp_path, steps, status):
     ended = _profile(
         tmp_path, "zero" if status else "ops", "--json", "train.py", "--steps", str(steps), str(status)
     )
@@ -70,7 +70,7 @@ def test_the_parts_of_the_iterations_after_the_first_two(tmp_path: Path, steps: 
         assert min(parts.values()) > 0
 
 
-def test_a_part_has_its_own_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_has_its_own_time_only(monkeypatch):
     now = iter(range(100))
     monkeypatch.setattr(profile, "time", SimpleNamespace(perf_counter=lambda: next(now)))
     made = profile.Profile()
@@ -85,7 +85,7 @@ def test_a_part_has_its_own_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.iterations == [{"outer": 3, "inner": 2, "inmost": 1}]
 
 
-def test_the_mean_leaves_out_the_first_and_keeps_the_order() -> None:
+def test_the_mean_leaves_out_the_first_and_keeps_the_order():
     iterations = [{profile.STEP: 9.0}, {profile.STEP: 1.0, profile.FORWARD: 2.0}, {profile.STEP: 3.0}]
     made = profile.Profile(iterations).mean(1)
     assert list(made.items()) == [(profile.FORWARD, 1.0), (profile.STEP, 2.0)]

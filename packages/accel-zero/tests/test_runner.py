@@ -52,22 +52,18 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("2,5,7", ("--exclude", "localhost:5"), [2, 7]),
     ],
 )
-def test_devices_are_those_of_the_mask(
-    chosen: Any, mask: str, options: tuple[str, ...], devices: Any
-) -> None:
+def test_devices_are_those_of_the_mask(chosen, mask, options, devices):
     assert chosen(mask, *options) == ({"localhost": devices}, -1)
     assert VISIBLE not in os.environ  # as DeepSpeed's runner leaves it; its launcher sets it for the ranks
 
 
 @pytest.mark.parametrize("options", [("--num_gpus", "3"), ("--num_gpus", "0"), ("--include", "localhost:1")])
-def test_a_mask_is_not_widened(chosen: Any, options: tuple[str, ...]) -> None:
+def test_a_mask_is_not_widened(chosen, options):
     with pytest.raises(InvalidEnvironment, match="outside of TOY_VISIBLE_DEVICES"):
         chosen("2,3", *options)
 
 
-def test_ignored_devices_start_no_rank(
-    chosen: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ignored_devices_start_no_rank(chosen, caplog, monkeypatch):
     assert chosen("1,9,2", count=1) == ({"localhost": [1]}, -1)
     assert caplog.messages == ["the runtime ignores 9, 2 of TOY_VISIBLE_DEVICES=1,9,2"]
     with pytest.raises(InvalidEnvironment, match="no device of this machine, with TOY_VISIBLE_DEVICES=9"):
@@ -77,17 +73,17 @@ def test_ignored_devices_start_no_rank(
         chosen("2,3", count=1)
 
 
-def test_names_cannot_be_filtered_by_numbers(chosen: Any) -> None:
+def test_names_cannot_be_filtered_by_numbers(chosen):
     with pytest.raises(InvalidEnvironment, match="a filter has numbers"):
         chosen("GPU-9f", "--include", "localhost:0")
 
 
-def test_a_variable_that_no_runtime_reads_is_no_mask(chosen: Any) -> None:
+def test_a_variable_that_no_runtime_reads_is_no_mask(chosen):
     assert chosen("5", "--num_gpus", "1", traits=["indexed_devices"]) == ({"localhost": [0]}, 1)
     assert os.environ[VISIBLE] == "5"
 
 
-def test_devices_without_a_visible_devices_variable(chosen: Any) -> None:
+def test_devices_without_a_visible_devices_variable(chosen):
     assert chosen("0,1", "--num_gpus", "1", variables=()) == ({"localhost": [0, 1]}, 1)
     assert chosen("0,1", "--include", "localhost:0", variables=())[0] == {"localhost": [0]}
     with pytest.raises(InvalidEnvironment, match="rank i uses device i"):

@@ -79,7 +79,7 @@ def _replacement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("replaced", "called"), [("work", "work"), ("__hidden", "calls")])
-def test_a_known_method_is_replaced_and_put_back(toy: Any, replaced: str, called: str) -> None:
+def test_a_known_method_is_replaced_and_put_back(toy, replaced, called):
     assert method_patch.apply(_speedup(replaced), toy).on
     call = getattr(toy.Optimizer(), called)
     assert (call(1), call(0)) == ("ours", ("stock", 0))
@@ -88,7 +88,7 @@ def test_a_known_method_is_replaced_and_put_back(toy: Any, replaced: str, called
     assert getattr(toy.Optimizer(), called)(1) == ("stock", 1)
 
 
-def test_value_and_function_are_put_back(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_and_function_are_put_back(toy, monkeypatch):
     toy.SWITCH = toy.function = stock = lambda: None
     known = method_patch.fingerprint("def bound(): pass")
     monkeypatch.setattr(method_patch, "_loaded_source", lambda *_: "def bound(): pass")
@@ -106,9 +106,7 @@ def test_value_and_function_are_put_back(toy: Any, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("changed", ["work", "relied"])
-def test_another_source_of_any_method_leaves_all_stock(
-    toy: Any, changed: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_source_of_any_method_leaves_all_stock(toy, changed, caplog):
     speedup = _speedup(**{changed: "def other(self): pass"})
     with caplog.at_level(logging.DEBUG, "accel_core"):
         status = method_patch.apply(speedup, toy)
@@ -120,13 +118,13 @@ def test_another_source_of_any_method_leaves_all_stock(
     assert changed in line
 
 
-def test_a_method_that_someone_has_wrapped_is_left_alone(toy: Any) -> None:
+def test_a_method_that_someone_has_wrapped_is_left_alone(toy):
     stock = toy.Optimizer.work
     toy.Optimizer.work = functools.wraps(stock)(lambda *arguments: stock(*arguments))
     assert not method_patch.apply(_speedup(), toy).on
 
 
-def test_a_missing_method_leaves_all_stock(toy: Any) -> None:
+def test_a_missing_method_leaves_all_stock(toy):
     assert not method_patch.apply(_speedup(gone="def gone(self): pass"), toy).on
     missing = _speedup("gone", gone="def gone(self): pass")
     assert not method_patch.apply(missing, toy).on
@@ -137,18 +135,16 @@ def test_a_missing_method_leaves_all_stock(toy: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "on"), [("0", False), ("1", True), ("other, toy", False), ("other", True), ("", True)]
 )
-def test_the_variable_switches_off(toy: Any, monkeypatch: pytest.MonkeyPatch, value: str, on: bool) -> None:
+def test_the_variable_switches_off(toy, monkeypatch, value, on):
     monkeypatch.setenv("ACCEL_SPEEDUPS", value)
     assert method_patch.apply(_speedup(), toy).on is on
 
 
-def test_a_release_out_of_range_is_left_alone(toy: Any) -> None:
+def test_a_release_out_of_range_is_left_alone(toy):
     assert "outside <0.1" in method_patch.apply(_speedup(releases="<0.1"), toy).reason
 
 
-def test_unknown_names_are_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_names_are_reported(monkeypatch, caplog):
     monkeypatch.setenv("ACCEL_SPEEDUPS", "zero2-step, zero9, checkpoint-writer")
     monkeypatch.setenv("ACCEL_FIXES", "pipe-seeds, zero2-step")
     table._warn_of_unknown_names.__wrapped__()
@@ -156,7 +152,7 @@ def test_unknown_names_are_reported(
     assert [message.partition(";")[0] for message in caplog.messages] == expected
 
 
-def test_fix_replaces_method_in_tables_of_class(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fix_replaces_method_in_tables_of_class(toy, monkeypatch):
     toy.Optimizer.TABLE = {"key": toy.Optimizer.work, "other": 1}
     fix = dataclasses.replace(_speedup(), switch=env.FIXES)
     monkeypatch.setenv("ACCEL_FIXES", "toy")
@@ -168,7 +164,7 @@ def test_fix_replaces_method_in_tables_of_class(toy: Any, monkeypatch: pytest.Mo
     assert toy.Optimizer.TABLE["key"](toy.Optimizer(), 1) == "ours"
 
 
-def test_fix_needs_all_its_classes() -> None:
+def test_fix_needs_all_its_classes():
     rows = [dataclasses.replace(_speedup(), target=f"module:{name}") for name in ("A", "A", "B")]
     states = iter([(False, "another source"), (True, ""), (False, "switched off")])
     (status,) = table._in_order(rows, lambda row: PatchState(row.name, *next(states)))
@@ -177,7 +173,7 @@ def test_fix_needs_all_its_classes() -> None:
 
 
 @needs_all
-def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch):
     monkeypatch.setenv("ACCEL_SPEEDUPS", "zero2-gradients")
     states = {name: (on, reason) for name, on, reason, kind in table.examined() if kind == "speed-ups"}
     assert list(states) == _NAMES
@@ -215,9 +211,7 @@ print(json.dumps([deepspeed.__file__, found, sorted(name for name, on, *_ in sta
     ids=["same sources", "changed"],
 )
 @pytest.mark.sample("same*")
-def test_later_release_loses_changed_speedups_only(
-    children: Any, tmp_path: Path, file: str, line: str, lost: set[str]
-) -> None:
+def test_later_release_loses_changed_speedups_only(children, tmp_path, file, line, lost):
     location = deepspeed_folder()
     assert location is not None
     site = tmp_path / "site"
@@ -240,7 +234,7 @@ def test_later_release_loses_changed_speedups_only(
     assert all("has another source" in text or "needs zero2-gradients" in text for text in reasons.values())
 
 
-def test_fast_writer_numbers_the_host() -> None:
+def test_fast_writer_numbers_the_host():
     mpich = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
     for environ, host in ((mpich, ("1", "2")), (dict[str, str](), ("0", "1"))):
         fast_writer._name_host(environ)

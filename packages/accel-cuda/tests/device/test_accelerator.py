@@ -15,6 +15,6 @@ print(get_accelerator().device_name(), torch.cuda.is_initialized())
 
 
 @pytest.mark.upstream
-def test_importing_deepspeed_opens_no_device() -> None:
+def test_importing_deepspeed_opens_no_device():
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["cuda", "False"]

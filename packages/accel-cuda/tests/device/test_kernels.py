@@ -42,7 +42,7 @@ def same(ours: Any, wanted: Any) -> None:
         torch.testing.assert_close(mine.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
 
 
-def test_all_functions_give_the_bits_of_plain_torch(machine: Any) -> None:
+def test_all_functions_give_the_bits_of_plain_torch(machine):
     op, _ = load()
     draw, before = random.Random(0), machine.accel_driver_launches()
     for _ in range(24):
@@ -79,7 +79,7 @@ def quantize_on_each_device(op: Any, machine: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
-def test_a_context_of_another_device_may_be_current(version: int, machine: Any) -> None:
+def test_a_context_of_another_device_may_be_current(version, machine):
     machine.accel_driver_set(torch.cuda.device_count(), version, 90)
     op, reason = load()
     assert reason == "image sm_90"
@@ -113,7 +113,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine: Any, tmp_path: Path) -> None:
+def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault, machine, tmp_path):
     damage, reported = FAULTS[fault]
     damage(tmp_path)
     op, reason = load()
@@ -124,13 +124,13 @@ def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine:
     same(op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
 
 
-def test_machine_without_a_driver_takes_plain_torch(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_a_driver_takes_plain_torch(machine, monkeypatch):
     monkeypatch.setattr(driver, "LIBRARY", "libcuda-of-nobody.so.1")
     _op, reason = load()
     assert reason.startswith("plain torch: no usable driver libcuda-of-nobody.so.1")
 
 
-def test_captures_take_plain_torch(machine: Any) -> None:
+def test_captures_take_plain_torch(machine):
     op, _ = load()
     values, graph = torch.randn(2, 8, device="cuda"), torch.cuda.CUDAGraph()
     before = machine.accel_driver_launches()
@@ -147,7 +147,7 @@ def test_captures_take_plain_torch(machine: Any) -> None:
 
 @pytest.mark.parametrize("begin", [0, 1], ids=["aligned", "misaligned"])
 @pytest.mark.parametrize("kinds", TYPES, ids=TYPES.values())
-def test_adam_and_lion_are_those_of_float64(kinds: Any, begin: int, machine: Any) -> None:
+def test_adam_and_lion_are_those_of_float64(kinds, begin, machine):
     fused_adam, reason = load("FusedAdamBuilder")
     assert reason.endswith("; kernels (image sm_90) and plain torch for mixed types and strided tensors")
     before, launches = machine.accel_driver_launches(), 0 if len(set(kinds)) == 1 else 3
@@ -160,7 +160,7 @@ def test_adam_and_lion_are_those_of_float64(kinds: Any, begin: int, machine: Any
     assert machine.accel_driver_launches() - before == 3
 
 
-def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
+def test_kernels_run_on_the_current_stream_and_device(machine):
     op, _ = load("FusedLionBuilder")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -173,12 +173,12 @@ def test_kernels_run_on_the_current_stream_and_device(machine: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
-def test_threads_without_a_context_can_take_steps(version: int, machine: Any) -> None:
+def test_threads_without_a_context_can_take_steps(version, machine):
     machine.accel_driver_set(torch.cuda.device_count(), version, 90)
     op, _ = load("FusedLionBuilder")
     failures: list[BaseException] = []
 
-    def steps() -> None:
+    def steps():
         try:
             for index in range(torch.cuda.device_count()):
                 expect_steps_of_float64(op, HALVES, 1, f"cuda:{index}")
@@ -195,15 +195,13 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
     ("name", "trial"),
     [("QuantizerBuilder", "a trial of 8 bits"), ("FusedLionBuilder", "a trial step of Lion in f32_f32_f32")],
 )
-def test_device_that_computes_something_else_is_noticed_at_load(
-    name: str, trial: str, machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_that_computes_something_else_is_noticed_at_load(name, trial, machine, monkeypatch):
     monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
     assert f"{trial} on cuda:0 is not what plain torch computes" in load(name)[1]
 
 
-def test_refused_launch_is_an_error(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any) -> None:
+def test_refused_launch_is_an_error(machine, monkeypatch):
+    def refuse(*arguments):
         raise KernelsUnusable("cuLaunchKernel returns CUDA_ERROR_LAUNCH_FAILED (719)")
 
     op, _ = load("FusedLionBuilder")
@@ -234,7 +232,7 @@ def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     loading._architecture.cache_clear()
 
 
-def test_quantizer_is_compiled_here_once(rocm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantizer_is_compiled_here_once(rocm, monkeypatch):
     op, reason = load()
     assert reason == f"compiled here: {TARGET}"
     before = rocm.accel_driver_launches()
@@ -245,7 +243,7 @@ def test_quantizer_is_compiled_here_once(rocm: Any, monkeypatch: pytest.MonkeyPa
     assert load()[1] == reason
 
 
-def test_kernels_run_on_the_current_stream(rocm: Any) -> None:
+def test_kernels_run_on_the_current_stream(rocm):
     op, _ = load()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -261,9 +259,7 @@ def test_kernels_run_on_the_current_stream(rocm: Any) -> None:
         ("FusedLionBuilder", 1, f"compiled here: {TARGET}"),
     ],
 )
-def test_optimizers_are_those_of_float64(
-    name: str, states: int, reported: str, kind: torch.dtype, rocm: Any
-) -> None:
+def test_optimizers_are_those_of_float64(name, states, reported, kind, rocm):
     op, reason = load(name)
     assert reported in reason
     before = rocm.accel_driver_launches()
@@ -308,9 +304,7 @@ HIP_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", HIP_FAULTS, ids=lambda fault: fault.__name__)
-def test_what_cannot_be_used_gives_way_to_plain_torch(
-    fault: Any, rocm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_used_gives_way_to_plain_torch(fault, rocm, monkeypatch):
     fault(monkeypatch, rocm)
     op, reason = load()
     assert reason.startswith("plain torch: ")

@@ -23,13 +23,13 @@ def accelerator() -> HPU_Accelerator:
 
 
 @pytest.mark.parametrize("device", [0, 1, "hpu", torch.device("hpu")])
-def test_every_local_rank_can_take_its_device(accelerator: HPU_Accelerator, device: Any) -> None:
+def test_every_local_rank_can_take_its_device(accelerator, device):
     accelerator.set_device(device)
     assert accelerator.current_device() == 0
 
 
 @pytest.mark.parametrize("name", ["default_generator", "current_stream", "default_stream"])
-def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, name: str) -> None:
+def test_only_the_process_s_own_device_is_asked(accelerator, name):
     """T18, T19: upstream raises IndexError for a generator, and answers for another device elsewhere."""
     for own in (0, "hpu", torch.device("hpu", 0)):
         getattr(accelerator, name)(own)
@@ -38,12 +38,12 @@ def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, na
             getattr(accelerator, name)(other)
 
 
-def test_statistics_have_habana_s_keys_beside_torch_s(accelerator: HPU_Accelerator) -> None:
+def test_statistics_have_habana_s_keys_beside_torch_s(accelerator):
     """T19; the suite reads torch's."""
     assert accelerator.memory_stats().keys() >= {"InUse", "MaxInUse", "Limit"}
 
 
-def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> None:
+def test_graphs_are_there_in_lazy_mode_only(accelerator):
     """D5: upstream's are an AttributeError in eager mode."""
     assert hpu.is_lazy() is LAZY
     assert ("graphs" in accelerator.traits) is not LAZY
@@ -52,7 +52,7 @@ def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> Non
         assert not accelerator.is_current_stream_capturing()
 
 
-def test_fp16_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp16_is_asked_of_the_device(monkeypatch):
     """The first Gaudi has none."""
     monkeypatch.setattr(experimental, "_is_fp16_supported", lambda: False)
     first = HPU_Accelerator()
@@ -60,7 +60,7 @@ def test_fp16_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.supported_dtypes() == [torch.float32, torch.bfloat16]
 
 
-def test_habana_s_compiler_is_asked_for_also_where_it_is_not_registered(accelerator: HPU_Accelerator) -> None:
+def test_habana_s_compiler_is_asked_for_also_where_it_is_not_registered(accelerator):
     """torch.compile then says that there is no such backend; a silent `eager` would compile nothing."""
     assert accelerator.get_compile_backend() == "hpu_backend"
     other = HPU_Accelerator()
@@ -68,9 +68,7 @@ def test_habana_s_compiler_is_asked_for_also_where_it_is_not_registered(accelera
     assert (other.get_compile_backend(), accelerator.get_compile_backend()) == ("eager", "hpu_backend")
 
 
-def test_pinned_memory_is_locked_for_hpu(
-    accelerator: HPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pinned_memory_is_locked_for_hpu(accelerator, monkeypatch):
     assert accelerator.is_pinned(accelerator.pin_memory(torch.ones(3)))
     assert accelerator.is_pinned(accelerator.pin_empty(3, dtype=torch.float32))
     # A torch whose own accelerator is another one needs the device by name.
@@ -81,13 +79,13 @@ def test_pinned_memory_is_locked_for_hpu(
     assert reported == [("hpu",)]
 
 
-def test_a_failed_construction_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_construction_leaves_nothing_behind(monkeypatch):
     """T23, T24."""
     for name in settings.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     torch.use_deterministic_algorithms(False)
 
-    def fail() -> bool:
+    def fail():
         raise OSError("libSynapse.so")
 
     monkeypatch.setattr(hpu, "is_lazy", fail)
@@ -97,7 +95,7 @@ def test_a_failed_construction_leaves_nothing_behind(monkeypatch: pytest.MonkeyP
     assert not settings.VARIABLES.keys() & os.environ.keys()
 
 
-def test_construction_sets_what_the_runtime_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_construction_sets_what_the_runtime_reads(monkeypatch):
     for name in settings.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     HPU_Accelerator()
@@ -105,7 +103,7 @@ def test_construction_sets_what_the_runtime_reads(monkeypatch: pytest.MonkeyPatc
     assert torch.are_deterministic_algorithms_enabled()
 
 
-def test_launchers_find_habana_s_variables(accelerator: HPU_Accelerator) -> None:
+def test_launchers_find_habana_s_variables(accelerator):
     """T28, T29."""
     written: dict[str, str] = {}
     accelerator.set_visible_devices_envs(written, [4, 5])

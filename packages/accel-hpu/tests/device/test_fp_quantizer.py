@@ -37,7 +37,7 @@ def back(op: Any, data: torch.Tensor, val: torch.Tensor) -> torch.Tensor:
     return made.cpu()
 
 
-def test_host_tensors_are_plain_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_tensors_are_plain_torch_s(monkeypatch):
     op = HPU_Accelerator().create_op_builder("FPQuantizerBuilder").load()
     for name in (TO, FROM):
         monkeypatch.setattr(torch.ops.hpu, name, None)
@@ -74,9 +74,7 @@ def without_scale(data: torch.Tensor, scale: torch.Tensor, kind: torch.dtype) ->
     ],
     ids=["truncates", "another scale", "Gaudi 2", "reads other numbers"],
 )  # fmt: skip
-def test_range_and_rounding_of_the_casts_are_found_out(
-    name: str, cast: Any, reported: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_range_and_rounding_of_the_casts_are_found_out(name, cast, reported, monkeypatch):
     monkeypatch.setattr(torch.ops.hpu, name, cast)
     builder = HPU_Accelerator().create_op_builder("FPQuantizerBuilder")
     op = builder.load()

@@ -19,7 +19,7 @@ def mlu() -> MLU_Accelerator:
     return MLU_Accelerator()
 
 
-def test_names(mlu: MLU_Accelerator) -> None:
+def test_names(mlu):
     assert mlu.device_name(1) == "mlu:1"
     assert mlu.communication_backend_name() == "cncl"
     assert (mlu._name, mlu._communication_backend_name) == ("mlu", "cncl")
@@ -28,7 +28,7 @@ def test_names(mlu: MLU_Accelerator) -> None:
 
 
 @pytest.mark.parametrize("stale", ["0", "0,1", ""])
-def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu: MLU_Accelerator, stale: str) -> None:
+def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu, stale):
     inherited = {**os.environ, "CN_VISIBLE_DEVICES": stale, "MLU_VISIBLE_DEVICES": "0,1"}
     mlu.set_visible_devices_envs(inherited, [1])
     source = "import torch_mlu, json; print(json.dumps(torch_mlu.mlu.device_count()))"
@@ -38,9 +38,7 @@ def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu: MLU_Acc
     assert json.loads(done.stdout) == 1
 
 
-def test_the_launcher_reads_the_variable_that_decides(
-    mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_launcher_reads_the_variable_that_decides(mlu, monkeypatch):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", "1")
     assert mlu.visible_devices_envs()[0] == "CN_VISIBLE_DEVICES"
     monkeypatch.delenv("CN_VISIBLE_DEVICES")
@@ -65,7 +63,7 @@ class Profiler:
         return 0
 
 
-def test_ranges_reach_the_profiler(mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_reach_the_profiler(mlu, monkeypatch):
     profiler = Profiler()
     monkeypatch.setattr(mlu, "_ranges", profiler)
     mlu.range_push("outer", domain="DeepSpeed", category="forward")
@@ -76,7 +74,7 @@ def test_ranges_reach_the_profiler(mlu: MLU_Accelerator, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("error", [RuntimeError, AttributeError])
-def test_a_build_without_cnpx_is_asked_once(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_cnpx_is_asked_once(error, monkeypatch):
     mlu, profiler = MLU_Accelerator(), Profiler(error)
     monkeypatch.setattr(mlu, "_ranges", profiler)
     for _ in range(2):
@@ -85,7 +83,7 @@ def test_a_build_without_cnpx_is_asked_once(error: type[Exception], monkeypatch:
     assert profiler.calls == ["outer"]
 
 
-def test_a_release_without_cnpx_has_no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_cnpx_has_no_ranges(monkeypatch):
     import torch_mlu
 
     monkeypatch.delattr(torch_mlu.mlu, "cnpx")

@@ -15,9 +15,7 @@ def accelerator() -> MPS_Accelerator:
     return MPS_Accelerator()
 
 
-def test_figures_of_older_torch_follow_tensors(
-    accelerator: MPS_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_of_older_torch_follow_tensors(accelerator, monkeypatch):
     monkeypatch.setattr(runtime, "statistics", PeaksAtCalls())
     accelerator.reset_peak_memory_stats()
     before = accelerator.memory_allocated()
@@ -33,24 +31,20 @@ def test_figures_of_older_torch_follow_tensors(
     assert accelerator.max_memory_allocated() == before
 
 
-def test_memory_left_is_what_metal_recommends_less_what_the_driver_holds(
-    accelerator: MPS_Accelerator,
-) -> None:
+def test_memory_left_is_what_metal_recommends_less_what_the_driver_holds(accelerator):
     assert accelerator.total_memory() == torch.mps.recommended_max_memory()
     free = accelerator.total_memory() - torch.mps.driver_allocated_memory()
     assert accelerator.available_memory() == free
 
 
-def test_nothing_is_left_below_zero(accelerator: MPS_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_below_zero(accelerator, monkeypatch):
     total = accelerator.total_memory()
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: total + 1)
     assert accelerator.available_memory() == 0
 
 
 @pytest.mark.parametrize(("macos_14", "dtypes"), [(True, 3), (False, 2)])
-def test_bfloat16_is_asked_of_the_system(
-    macos_14: bool, dtypes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_is_asked_of_the_system(macos_14, dtypes, monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: macos_14)
     accelerator = MPS_Accelerator()
     assert accelerator.is_bf16_supported() is macos_14
@@ -60,7 +54,7 @@ def test_bfloat16_is_asked_of_the_system(
     assert accelerator.is_fp64_supported() is False
 
 
-def test_host_memory_is_shared_and_need_not_be_pinned(accelerator: MPS_Accelerator) -> None:
+def test_host_memory_is_shared_and_need_not_be_pinned(accelerator):
     """torch's own pin_memory gives a tensor of the device instead, from 2.7 on: DeepSpeed may not call it."""
     tensor = torch.ones(3)
     assert accelerator.pin_memory(tensor) is tensor
@@ -69,9 +63,7 @@ def test_host_memory_is_shared_and_need_not_be_pinned(accelerator: MPS_Accelerat
     assert accelerator.is_pinned(tensor.to("mps")) is False
 
 
-def test_seeds_and_limits_of_deepspeed_s_class_are_there(
-    accelerator: MPS_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeds_and_limits_of_deepspeed_s_class_are_there(accelerator, monkeypatch):
     given: list[object] = []
     monkeypatch.setattr(torch.mps, "seed", lambda: given.append("seed"))
     monkeypatch.setattr(torch.mps, "set_per_process_memory_fraction", given.append)
@@ -80,7 +72,7 @@ def test_seeds_and_limits_of_deepspeed_s_class_are_there(
     assert given == ["seed", 0.5]
 
 
-def test_no_variable_restricts_the_gpu(accelerator: MPS_Accelerator) -> None:
+def test_no_variable_restricts_the_gpu(accelerator):
     """T29."""
     assert accelerator.visible_devices_envs() == []
     assert "PYTORCH_MPS" in accelerator.export_envs()

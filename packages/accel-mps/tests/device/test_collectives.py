@@ -28,14 +28,14 @@ def ones() -> torch.Tensor:
     return torch.ones(4, device="mps")
 
 
-def test_kernels_are_given_to_torch_once() -> None:
+def test_kernels_are_given_to_torch_once():
     before = host_collectives.register("mps")
     MPS_Accelerator()
     assert host_collectives.register("mps") is before is not None
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_results_are_on_the_device(asynchronous: bool) -> None:
+def test_results_are_on_the_device(asynchronous):
     tensor = ones()
     pending = dist.all_reduce(tensor, async_op=asynchronous)
     if asynchronous:
@@ -47,12 +47,12 @@ def test_results_are_on_the_device(asynchronous: bool) -> None:
     assert not host_collectives._pending
 
 
-def test_an_error_of_gloo_s_is_gloo_s() -> None:
+def test_an_error_of_gloo_s_is_gloo_s():
     with pytest.raises((RuntimeError, ValueError)):
         dist.all_gather_into_tensor(torch.zeros(3, device="mps"), ones())
 
 
-def test_distributed_data_parallel_averages_gradients() -> None:
+def test_distributed_data_parallel_averages_gradients():
     model = torch.nn.Linear(4, 1, bias=False).to("mps")
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     parallel(torch.full((2, 4), 3.0, device="mps")).sum().backward()

@@ -17,7 +17,7 @@ def accelerator() -> NPU_Accelerator:
     return NPU_Accelerator()
 
 
-def test_names(accelerator: NPU_Accelerator) -> None:
+def test_names(accelerator):
     assert accelerator.device_name(1) == "npu:1"
     assert accelerator.communication_backend_name() == "hccl"
     assert accelerator.get_compile_backend() == "inductor"
@@ -25,7 +25,7 @@ def test_names(accelerator: NPU_Accelerator) -> None:
 
 
 @pytest.mark.parametrize("ids", [[3, 0], [0, 0], ["GPU-1"], [0, "x"], [-1, 0]], ids=str)
-def test_only_ids_that_ascend_get_through(accelerator: NPU_Accelerator, ids: list[int | str]) -> None:
+def test_only_ids_that_ascend_get_through(accelerator, ids):
     environment = {"ASCEND_RT_VISIBLE_DEVICES": "0,3"}
     with pytest.raises(InvalidEnvironment, match="ASCEND_RT_VISIBLE_DEVICES") as caught:
         accelerator.set_visible_devices_envs(environment, ids)
@@ -34,9 +34,7 @@ def test_only_ids_that_ascend_get_through(accelerator: NPU_Accelerator, ids: lis
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
-def test_bf16_is_asked_of_the_device_and_fp16_is_always_there(
-    accelerator: NPU_Accelerator, has_bf16: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bf16_is_asked_of_the_device_and_fp16_is_always_there(accelerator, has_bf16, monkeypatch):
     monkeypatch.setattr(torch.npu, "is_bf16_supported", lambda: has_bf16)
     assert accelerator.is_bf16_supported() is has_bf16
     assert accelerator.is_fp16_supported() is True
@@ -44,9 +42,7 @@ def test_bf16_is_asked_of_the_device_and_fp16_is_always_there(
     assert accelerator.supported_dtypes() == [torch.float32, *halves]
 
 
-def test_a_runtime_without_graphs_runs_the_code_inside(
-    accelerator: NPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_without_graphs_runs_the_code_inside(accelerator, monkeypatch):
     monkeypatch.delattr(torch.npu, "NPUGraph")
     monkeypatch.delattr(torch.npu, "is_current_stream_capturing", raising=False)
     graph = accelerator.create_graph()
@@ -66,9 +62,7 @@ def page() -> torch.Tensor:
     return memory[first : first + 4096]
 
 
-def test_refused_registration_is_reported_once(
-    accelerator: NPU_Accelerator, page: torch.Tensor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_registration_is_reported_once(accelerator, page, caplog):
     for _ in range(2):
         assert accelerator.register_host_memory(page.data_ptr() + 1, 16) is False
     (record,) = caplog.records
@@ -76,10 +70,8 @@ def test_refused_registration_is_reported_once(
 
 
 @pytest.mark.parametrize("fault", ["absent", "failing"])
-def test_runtime_without_registration_leaves_memory_locked_only(
-    accelerator: NPU_Accelerator, page: torch.Tensor, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing() -> None:
+def test_runtime_without_registration_leaves_memory_locked_only(accelerator, page, fault, monkeypatch):
+    def failing():
         raise RuntimeError("cannot be initialized")
 
     if fault == "absent":
@@ -90,9 +82,7 @@ def test_runtime_without_registration_leaves_memory_locked_only(
     accelerator.unregister_host_memory(page.data_ptr())
 
 
-def test_memory_of_deepspeeds_allocator_is_registered_by_pages(
-    accelerator: NPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_deepspeeds_allocator_is_registered_by_pages(accelerator, monkeypatch):
     assert accelerator.pin_memory_alignment() == 4096
     pin_memory = pytest.importorskip(
         "deepspeed.utils.pin_memory", reason="DeepSpeed 0.18 has no such allocator"

@@ -34,7 +34,7 @@ def _take(step: Any, *kinds: torch.dtype, mode: int = 1) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_half_types_do_not_reach_the_op(dtype: torch.dtype, calls: list[torch.dtype]) -> None:
+def test_half_types_do_not_reach_the_op(dtype, calls):
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     for step in (builder.load().multi_tensor_adam, as_multi_tensor_adam(npu_step)):
         for moments in (dtype, torch.float32):
@@ -46,7 +46,7 @@ def test_half_types_do_not_reach_the_op(dtype: torch.dtype, calls: list[torch.dt
     assert calls == [torch.float32]
 
 
-def test_strided_float32_uses_npu_apply_adam_w(calls: list[torch.dtype]) -> None:
+def test_strided_float32_uses_npu_apply_adam_w(calls):
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     step = builder.load().multi_tensor_adam
     assert "torch.ops.npu.npu_apply_adam_w if it works when first needed, else plain torch" in builder.reason
@@ -58,16 +58,14 @@ def test_strided_float32_uses_npu_apply_adam_w(calls: list[torch.dtype]) -> None
     )
 
 
-def test_l2_decay_is_not_left_to_the_host(calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_l2_decay_is_not_left_to_the_host(calls, monkeypatch):
     monkeypatch.delattr(torch, "_fused_adam_")  # torch_npu's copies to the host, and steps there
     step = NPU_Accelerator().create_op_builder("FusedAdamBuilder").load().multi_tensor_adam
     _take(step, *[torch.float32] * 4, mode=0)
     assert calls
 
 
-def test_wrong_uncorrected_steps_use_the_op(
-    calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_uncorrected_steps_use_the_op(calls, monkeypatch):
     wrong = {0: "computes wrongly"}  # by whether the bias is corrected
     monkeypatch.setattr(routes, "wrong_step", lambda *given: wrong.get(given[-1], ""))
     routes.self_check.cache_clear()

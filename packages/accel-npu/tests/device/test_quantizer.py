@@ -43,7 +43,7 @@ def numbers(width: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(torch.float16, 11264), (torch.bfloat16, 5)], ids=str)
-def test_half_types_are_the_op_s(op: Any, calls: list[Any], dtype: torch.dtype, width: int) -> None:
+def test_half_types_are_the_op_s(op, calls, dtype, width):
     op.quantize(numbers(width, dtype).to("npu"), 4, 8, op.Symmetric)
     assert calls == [dtype]
 
@@ -58,9 +58,7 @@ def test_half_types_are_the_op_s(op: Any, calls: list[Any], dtype: torch.dtype, 
     ],
     ids=["float32", "4 bits", "asymmetric", "wide groups"],
 )
-def test_what_the_op_does_not_take_is_plain_torch_s(
-    op: Any, calls: list[Any], dtype: torch.dtype, width: int, bits: int, kind: int
-) -> None:
+def test_what_the_op_does_not_take_is_plain_torch_s(op, calls, dtype, width, bits, kind):
     rows = numbers(width, dtype)
     found = op.quantize(rows.to("npu"), 4, bits, kind)
     wanted = QuantizerFunctions().quantize(rows, 4, bits, kind)
@@ -68,7 +66,7 @@ def test_what_the_op_does_not_take_is_plain_torch_s(
     assert calls == []
 
 
-def test_host_tensors_are_plain_torch_s(op: Any, calls: list[Any]) -> None:
+def test_host_tensors_are_plain_torch_s(op, calls):
     rows, plain = numbers(8, torch.float16), QuantizerFunctions()
     for found, wanted in (
         (op.quantize(rows, 4, 8, 0), plain.quantize(rows, 4, 8, 0)),
@@ -105,8 +103,8 @@ def without_nan(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     ids=["truncates", "rounds down", "another step", "skips NaN", "another type", "128 levels"],
 )
 def test_an_op_is_used_if_it_keeps_nan_and_rounds_to_nearest_in_127_or_128_levels(
-    variant: Op, reported: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    variant, reported, monkeypatch
+):
     monkeypatch.setattr(torch.ops.npu, "npu_dynamic_quant", variant)
     ours = builder()
     op = ours.load()

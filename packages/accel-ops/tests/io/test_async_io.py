@@ -38,19 +38,19 @@ def buffers(handle: Any) -> list[torch.Tensor]:
             for t in (locked, torch.empty(_SIZE).byte(), torch.empty(_SIZE + 3).byte()[3:])]  # fmt: skip
 
 
-def test_defaults_are_reported(op: Any) -> None:
+def test_defaults_are_reported(op):
     made = op.aio_handle()
     assert (made.get_block_size(), made.get_queue_depth(), made.get_alignment()) == (1 << 20, 128, 512)
     assert op.aio_handle(intra_op_parallelism=4).get_alignment() == 2048
 
 
 @pytest.mark.parametrize("wrong", [{"block_size": 0}, {"queue_depth": -1}, {"intra_op_parallelism": 0}])
-def test_arguments_that_make_no_handle_are_refused(op: Any, wrong: dict[str, int]) -> None:
+def test_arguments_that_make_no_handle_are_refused(op, wrong):
     with pytest.raises(ValueError, match="positive integer"):
         op.aio_handle(**wrong)
 
 
-def test_every_call_reads_what_every_call_wrote(handle: Any, tmp_path: Path) -> None:
+def test_every_call_reads_what_every_call_wrote(handle, tmp_path):
     path = str(tmp_path / "file")
     writes = [
         lambda b: (handle.write(b, path, False), 0),
@@ -78,7 +78,7 @@ def test_every_call_reads_what_every_call_wrote(handle: Any, tmp_path: Path) -> 
                 assert torch.equal(into, data)
 
 
-def test_a_descriptor_can_be_written_and_stays_open(handle: Any, tmp_path: Path) -> None:
+def test_a_descriptor_can_be_written_and_stays_open(handle, tmp_path):
     fd = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     data = torch.arange(10_000)
     assert handle.async_pwrite(data, fd, 0) == handle.async_pwrite(data, fd=fd, file_offset=data.nbytes) == 0
@@ -87,13 +87,13 @@ def test_a_descriptor_can_be_written_and_stays_open(handle: Any, tmp_path: Path)
     assert (tmp_path / "file").read_bytes() == data.numpy().tobytes() * 2
 
 
-def test_a_synchronous_call_leaves_pending_requests_to_wait(handle: Any, tmp_path: Path) -> None:
+def test_a_synchronous_call_leaves_pending_requests_to_wait(handle, tmp_path):
     handle.async_pwrite(torch.ones(10), tmp_path / "a")
     assert handle.sync_pwrite(torch.ones(10), tmp_path / "b") == 1
     assert handle.wait() == 1
 
 
-def test_wait_raises_the_first_error_after_all_have_ended(handle: Any, tmp_path: Path) -> None:
+def test_wait_raises_the_first_error_after_all_have_ended(handle, tmp_path):
     (tmp_path / "short").write_bytes(b"x" * 10)
     (tmp_path / "long").write_bytes(b"y" * 400_000)
     reads = [torch.zeros(100_000) for _ in range(3)]
@@ -107,7 +107,7 @@ def test_wait_raises_the_first_error_after_all_have_ended(handle: Any, tmp_path:
     assert handle.wait() == 0
 
 
-def test_what_upstream_drops_is_transferred(handle: Any, tmp_path: Path) -> None:
+def test_what_upstream_drops_is_transferred(handle, tmp_path):
     for size, offset in ((1000, 0), (512, 100), (3072, 0)):
         path = tmp_path / f"{size}-{offset}"
         data = torch.arange(size + 64).to(torch.uint8)[64:]
@@ -120,12 +120,12 @@ def test_what_upstream_drops_is_transferred(handle: Any, tmp_path: Path) -> None
         handle.sync_pread(torch.empty(10, device="meta"), tmp_path / "3072-0")
 
 
-def test_a_validation_finds_other_bytes(op: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_finds_other_bytes(op, tmp_path, monkeypatch):
     handle = op.aio_handle()
     path, data = tmp_path / "file", torch.ones(5000)
     submit = handle._session.run
 
-    def corrupting(*arguments: Any, **options: Any) -> int:
+    def corrupting(*arguments, **options):
         done: int = submit(*arguments, **options)
         with path.open("r+b") as file:
             file.write(b"?")
@@ -137,15 +137,13 @@ def test_a_validation_finds_other_bytes(op: Any, tmp_path: Path, monkeypatch: py
         handle.write(data, path, True)
 
 
-def test_the_example_of_locked_memory_has_upstream_s_name_and_the_right_one(handle: Any) -> None:
+def test_the_example_of_locked_memory_has_upstream_s_name_and_the_right_one(handle):
     for name, dtype in (("example_tenosr", torch.bfloat16), ("example_tensor", torch.float32)):
         tensor = handle.new_cpu_locked_tensor(1000, **{name: torch.empty(0, dtype=dtype)})
         assert (tensor.shape, tensor.dtype) == ((1000,), dtype)
 
 
-def test_loading_the_op_starts_no_process_and_opens_no_engine(
-    op: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_the_op_starts_no_process_and_opens_no_engine(op, monkeypatch):
     gc.collect()  # what earlier tests have left may go before, and meanwhile
     threads, descriptors = set(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
     loaded = AsyncIOBuilder().load()

@@ -35,7 +35,7 @@ def measured(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_options_are_shown_without_an_import_of_torch() -> None:
+def test_the_options_are_shown_without_an_import_of_torch():
     program = (
         "import atexit, sys; from accel_core.cli.main import main\n"
         "atexit.register(lambda: print('torch' in sys.modules))\n"
@@ -46,9 +46,7 @@ def test_the_options_are_shown_without_an_import_of_torch() -> None:
     assert result.stdout.splitlines()[-1] == "False"
 
 
-def test_bench_has_a_line_for_each_combination_and_the_limits(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_has_a_line_for_each_combination_and_the_limits(measured, capsys):
     assert main(["io", "bench", str(measured), *_SMALL, "--engine", "uring", "threads", "python"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines[2:]]
@@ -56,7 +54,7 @@ def test_bench_has_a_line_for_each_combination_and_the_limits(
     assert os.listdir(measured) == []
 
 
-def test_bench_prints_json(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_prints_json(measured, capsys):
     assert main(["io", "bench", str(measured), *_SMALL, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {row["block_size"] for row in found["results"] if row["queue_depth"]} == {256 << 10, 1 << 20}
@@ -65,7 +63,7 @@ def test_bench_prints_json(measured: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("seconds", ["0", "nan", "inf", "-1"])
-def test_tune_refuses_a_time_without_an_end(measured: Path, seconds: str) -> None:
+def test_tune_refuses_a_time_without_an_end(measured, seconds):
     with pytest.raises(SystemExit, match="2"):
         main(["io", "tune", str(measured), "--seconds", seconds])
 
@@ -84,19 +82,19 @@ def section(
 
 
 @pytest.mark.upstream
-def test_deepspeed_s_parser_accepts_what_tune_prints(section: dict[str, Any]) -> None:
+def test_deepspeed_s_parser_accepts_what_tune_prints(section):
     config = pytest.importorskip("deepspeed.runtime.swap_tensor.aio_config")
     parsed = config.get_aio_config(section)
     assert {name: parsed[name] for name in section["aio"]} == section["aio"]
     assert all(type(parsed[name]) is bool for name in ("single_submit", "overlap_events"))
 
 
-def test_the_op_accepts_what_tune_prints(section: dict[str, Any]) -> None:
+def test_the_op_accepts_what_tune_prints(section):
     handle = AsyncIOBuilder().load().aio_handle(**section["aio"])
     assert handle.get_queue_depth() == section["aio"]["queue_depth"]
 
 
-def test_the_cheapest_of_equally_fast_options_is_chosen() -> None:
+def test_the_cheapest_of_equally_fast_options_is_chosen():
     rates = {
         EngineOptions(1 << 20, 128, 4): Rates(3.0, 2.0),
         EngineOptions(1 << 20, 8, 1): Rates(2.0, 1.0),
@@ -107,13 +105,7 @@ def test_the_cheapest_of_equally_fast_options_is_chosen() -> None:
 
 @pytest.mark.parametrize("action", ["bench", "tune"])
 @pytest.mark.parametrize("kind", ["missing", "a file", "full", "read-only"])
-def test_unsuitable_folders_are_refused(
-    measured: Path,
-    action: str,
-    kind: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unsuitable_folders_are_refused(measured, action, kind, capsys, monkeypatch):
     path, given = measured, ["--size", "1000000G"] if kind == "full" and action == "bench" else []
     if kind == "missing":
         path = measured / "missing"
@@ -131,14 +123,12 @@ def test_unsuitable_folders_are_refused(
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, None])
-def test_a_file_system_without_unnamed_files_has_one_whose_name_is_removed(
-    measured: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
-) -> None:
+def test_a_file_system_without_unnamed_files_has_one_whose_name_is_removed(measured, monkeypatch, number):
     # What an old kernel answers is EISDIR; other systems than Linux lack the flag.
     opened = os.open
     refused: list[object] = []
 
-    def without(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+    def without(path, flags, *rest, **more):
         if flags & unnamed == unnamed:
             refused.append(path)
             raise OSError(number, os.strerror(number or 0), path)
@@ -157,7 +147,7 @@ def test_a_file_system_without_unnamed_files_has_one_whose_name_is_removed(
     assert os.listdir(measured) == []
 
 
-def test_tune_refuses_a_file_system_in_memory(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_refuses_a_file_system_in_memory(measured, monkeypatch):
     memory = Path("/dev/shm")
     if measurement.file_system(memory) != "tmpfs":
         pytest.skip("not run: /dev/shm is no tmpfs")
@@ -167,14 +157,14 @@ def test_tune_refuses_a_file_system_in_memory(measured: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("wrong", [["--size", "1000"], ["--size", "x"], ["--depth", "0"], ["--block", "-1M"]])
-def test_wrong_numbers_are_wrong_usage(measured: Path, wrong: list[str]) -> None:
+def test_wrong_numbers_are_wrong_usage(measured, wrong):
     with pytest.raises(SystemExit) as ended:
         main(["io", "bench", str(measured), *wrong])
     assert ended.value.code == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_file_is_left_by_a_process_that_is_stopped(measured: Path, number: signal.Signals) -> None:
+def test_no_file_is_left_by_a_process_that_is_stopped(measured, number):
     command = [sys.executable, "-m", "accel_core.cli", "io", "bench", str(measured), "--repeat", "10000"]
     heeding = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     try:
@@ -194,13 +184,11 @@ def test_no_file_is_left_by_a_process_that_is_stopped(measured: Path, number: si
 
 
 @pytest.mark.parametrize("shows", [True, False], ids=["at the next measurement", "at the end"])
-def test_an_interrupt_that_python_drops_ends_the_measurement(
-    shows: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_that_python_drops_ends_the_measurement(shows, monkeypatch):
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: dropped.append(given.exc_type))
 
-    def measure() -> None:
+    def measure():
         with Progress() as progress:
             freed = Freed()
             kept = weakref.ref(freed, lambda _: signal.raise_signal(signal.SIGINT))

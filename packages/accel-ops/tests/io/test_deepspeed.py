@@ -29,7 +29,7 @@ def train(folder: Path, zero: dict[str, Any], engine: str = "") -> dict[str, Any
     folder.mkdir()
     program = f"import os; os.environ['ACCEL_IO_ENGINE'] = {engine!r}; import zero_infinity as program"
     (report,) = Children(folder, _PROGRAMS).ranks(f"{program}; program.main({str(folder)!r}, {zero!r})", 1)
-    return report  # type: ignore[no-any-return]
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _CASES)
-def test_training_from_disk_has_the_losses_of_training_in_memory(
-    in_memory: list[float], tmp_path: Path, name: str
-) -> None:
+def test_training_from_disk_has_the_losses_of_training_in_memory(in_memory, tmp_path, name):
     zero, engine = _CASES[name]
     report = train(tmp_path / "run", zero, engine)
     assert report["losses"] == in_memory
@@ -53,7 +51,7 @@ def test_training_from_disk_has_the_losses_of_training_in_memory(
 
 
 @pytest.mark.parametrize("double_buffer", [True, False])
-def test_fast_file_writer_saves_what_torch_loads(tmp_path: Path, double_buffer: bool) -> None:
+def test_fast_file_writer_saves_what_torch_loads(tmp_path, double_buffer):
     path = str(tmp_path / "file")
     program = f"""
 import torch

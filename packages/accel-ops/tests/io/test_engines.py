@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,8 +19,6 @@ from accel_ops.io import transfers
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 from accel_ops.memory import MEMORY
-
-from .conftest import Run
 
 # A filter that lets io_uring_setup fail with EPERM, as container runtimes do.
 _NO_URING = """
@@ -37,13 +34,13 @@ assert libc.prctl(22, 2, ctypes.byref(Program(len(words), ctypes.addressof(code)
 """
 
 
-def test_an_unknown_engine_is_an_error_that_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_engine_is_an_error_that_lists_the_known_ones(monkeypatch):
     monkeypatch.setenv("ACCEL_IO_ENGINE", "libaio")
     with pytest.raises(InvalidEnvironment, match="uring, threads, python"):
         open_engine(EngineOptions())
 
 
-def test_without_io_uring_threads_serve_and_say_why(run_program: Run, tmp_path: Path) -> None:
+def test_without_io_uring_threads_serve_and_say_why(run_program, tmp_path):
     ended = run_program(
         _NO_URING
         + """
@@ -66,7 +63,7 @@ except InvalidEnvironment as error:
     assert "[ACC-104]" in ended.stdout
 
 
-def test_without_the_library_python_serves_with_one_warning(without_library: None, tmp_path: Path) -> None:
+def test_without_the_library_python_serves_with_one_warning(without_library, tmp_path):
     session = Session(EngineOptions(block_size=8192))
     data, into = torch.arange(100_000), torch.empty(100_000, dtype=torch.int64)
     with warnings.catch_warnings(record=True) as caught:
@@ -83,7 +80,7 @@ def test_without_the_library_python_serves_with_one_warning(without_library: Non
     session.close()
 
 
-def test_a_very_deep_queue_works(engine: str, tmp_path: Path) -> None:
+def test_a_very_deep_queue_works(engine, tmp_path):
     session = Session(EngineOptions(block_size=4096, depth=100_000, workers=1), engine)
     data, into = torch.arange(200_000), torch.empty(200_000, dtype=torch.int64)
     session.submit(data, tmp_path / "file", write=True).wait()
@@ -92,7 +89,7 @@ def test_a_very_deep_queue_works(engine: str, tmp_path: Path) -> None:
     session.close()
 
 
-def test_several_threads_can_wait_for_one_request(session: Session, tmp_path: Path) -> None:
+def test_several_threads_can_wait_for_one_request(session, tmp_path):
     session.engine.pause(-1)
     transfer = session.submit(torch.ones(100_000), tmp_path / "file", write=True)
     results: list[int] = []
@@ -105,7 +102,7 @@ def test_several_threads_can_wait_for_one_request(session: Session, tmp_path: Pa
     assert results == [400_000] * 4
 
 
-def test_an_unknown_request_is_an_error(engine: str) -> None:
+def test_an_unknown_request_is_an_error(engine):
     opened = open_engine(EngineOptions(), engine)
     with pytest.raises(OSError, match="unknown") as caught:
         opened.wait(77, 0)
@@ -113,7 +110,7 @@ def test_an_unknown_request_is_an_error(engine: str) -> None:
     assert opened.close(-1)
 
 
-def test_a_request_without_a_valid_range_is_refused() -> None:
+def test_a_request_without_a_valid_range_is_refused():
     opened = open_engine(EngineOptions(), "uring")
     with pytest.raises(OSError) as caught:
         opened.submit(IoRequest(0, 10, (1 << 63) - 5, 0, IO_WRITE))
@@ -126,7 +123,7 @@ def _opened() -> list[int]:
     return [len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")]
 
 
-def test_nothing_stays_open_after_the_last_reference(engine: str, tmp_path: Path) -> None:
+def test_nothing_stays_open_after_the_last_reference(engine, tmp_path):
     torch.ones(100_000)  # torch's own threads, where it starts them
     gc.collect()
     before = _opened()
@@ -146,7 +143,7 @@ def test_nothing_stays_open_after_the_last_reference(engine: str, tmp_path: Path
     assert (tmp_path / "file").stat().st_size == 400_000
 
 
-def test_memory_in_flight_is_not_freed(session: Session, tmp_path: Path) -> None:
+def test_memory_in_flight_is_not_freed(session, tmp_path):
     tensor = MEMORY.allocate(1 << 20, torch.uint8).fill_(7)
     session.engine.pause(-1)
     transfer = session.submit(tensor, tmp_path / "file", write=True)
@@ -162,7 +159,7 @@ def test_memory_in_flight_is_not_freed(session: Session, tmp_path: Path) -> None
     assert set((tmp_path / "file").read_bytes()) == {7}
 
 
-def test_a_child_of_fork_has_no_transfers_and_starts_its_own(session: Session, tmp_path: Path) -> None:
+def test_a_child_of_fork_has_no_transfers_and_starts_its_own(session, tmp_path):
     data = torch.arange(500_000)
     transfer = session.submit(data, tmp_path / "file", write=True)
     with warnings.catch_warnings():
@@ -188,9 +185,7 @@ def test_a_child_of_fork_has_no_transfers_and_starts_its_own(session: Session, t
 
 @pytest.mark.sample("uring-*")
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit(0)"])
-def test_transfers_in_flight_are_completed_at_exit(
-    run_program: Run, tmp_path: Path, end: str, engine: str
-) -> None:
+def test_transfers_in_flight_are_completed_at_exit(run_program, tmp_path, end, engine):
     ended = run_program(
         f"""
         session = Session(EngineOptions(block_size=65536, depth=2))
@@ -207,9 +202,7 @@ def test_transfers_in_flight_are_completed_at_exit(
         assert torch.equal(written, torch.full((500_000,), number))
 
 
-def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(
-    run_program: Run, tmp_path: Path
-) -> None:
+def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(run_program, tmp_path):
     ended = run_program(
         """
         session = Session(EngineOptions(block_size=4096), "uring")

@@ -89,16 +89,12 @@ def round_trips(path: Path, engine: str, sessions: int, count: int, most: int) -
         pytest.param(3, 70, 64 << 20, marks=pytest.mark.slow),
     ],
 )
-def test_random_requests_are_byte_equal(
-    engine: str, tmp_path: Path, sessions: int, count: int, most: int
-) -> None:
+def test_random_requests_are_byte_equal(engine, tmp_path, sessions, count, most):
     round_trips(tmp_path / "file", engine, sessions, count, most)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
-def test_every_type_and_layout_keeps_its_elements(
-    session: Session, tmp_path: Path, dtype: torch.dtype
-) -> None:
+def test_every_type_and_layout_keeps_its_elements(session, tmp_path, dtype):
     tensor = torch.randint(0, 2, (70, 30)).to(dtype)
     for number, view in enumerate(
         (tensor, tensor.t(), tensor[::2, 3:], tensor[0, 0], tensor[:0], tensor.flip(1))
@@ -110,7 +106,7 @@ def test_every_type_and_layout_keeps_its_elements(
             assert torch.equal(into, view)
 
 
-def test_conjugate_and_negative_views_are_written_with_their_values(session: Session, tmp_path: Path) -> None:
+def test_conjugate_and_negative_views_are_written_with_their_values(session, tmp_path):
     tensor = torch.randn(1000, dtype=torch.complex64)
     for view in (tensor.conj(), tensor.conj().imag):
         session.submit(view, tmp_path / "file", write=True).wait()
@@ -119,7 +115,7 @@ def test_conjugate_and_negative_views_are_written_with_their_values(session: Ses
         assert torch.equal(into, view.resolve_conj().resolve_neg())
 
 
-def test_writes_in_flight_may_adjoin_at_any_byte(engine: str, tmp_path: Path) -> None:
+def test_writes_in_flight_may_adjoin_at_any_byte(engine, tmp_path):
     # With direct I/O of half a page beside a buffered write of the other half, the kernel reports EIO, or loses one.
     session, path = Session(EngineOptions(), engine), tmp_path / "file"
     parts = [torch.full((4 * size,), size % 251, dtype=torch.uint8) for size in range(1, 1000)]
@@ -137,7 +133,7 @@ def test_writes_in_flight_may_adjoin_at_any_byte(engine: str, tmp_path: Path) ->
     session.close()
 
 
-def test_overlapping_requests_leave_one_of_them_at_each_byte(session: Session, tmp_path: Path) -> None:
+def test_overlapping_requests_leave_one_of_them_at_each_byte(session, tmp_path):
     path = tmp_path / "file"
     tensors = [torch.full((200_000,), value, dtype=torch.uint8) for value in (1, 2)]
     for write in [session.submit(tensor, path, write=True, offset=0) for tensor in tensors]:
@@ -146,7 +142,7 @@ def test_overlapping_requests_leave_one_of_them_at_each_byte(session: Session, t
     assert path.stat().st_size == 200_000
 
 
-def test_a_new_file_is_private_and_an_old_one_is_not_truncated(session: Session, tmp_path: Path) -> None:
+def test_a_new_file_is_private_and_an_old_one_is_not_truncated(session, tmp_path):
     path = tmp_path / "file"
     session.submit(torch.zeros(100_000, dtype=torch.uint8), path, write=True).wait()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -212,14 +208,14 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("count", "most"), [(24, 1 << 20), pytest.param(600, 16 << 20, marks=pytest.mark.slow)]
 )
-def test_requests_are_byte_equal(mounted: Path, engine: str, count: int, most: int) -> None:
+def test_requests_are_byte_equal(mounted, engine, count, most):
     round_trips(mounted / "file", engine, 3, count // 3, most)
 
 
 # --- what a transfer promises
 
 
-def test_a_wait_with_a_limit_ends(session: Session, tmp_path: Path) -> None:
+def test_a_wait_with_a_limit_ends(session, tmp_path):
     session.engine.pause(-1)
     transfer = session.submit(torch.ones(1000), tmp_path / "file", write=True)
     assert not transfer.ended(0.01)
@@ -229,7 +225,7 @@ def test_a_wait_with_a_limit_ends(session: Session, tmp_path: Path) -> None:
     assert (transfer.wait(), transfer.wait(1)) == (4000, 4000)
 
 
-def test_a_device_s_transfer_that_fails_keeps_no_tensor(session: Session, tmp_path: Path) -> None:
+def test_a_device_s_transfer_that_fails_keeps_no_tensor(session, tmp_path):
     (tmp_path / "file").write_bytes(b"short")
     memory = Memory(100_000)
     tensor, kept = torch.frombuffer(memory, dtype=torch.uint8), weakref.ref(memory)
@@ -241,13 +237,13 @@ def test_a_device_s_transfer_that_fails_keeps_no_tensor(session: Session, tmp_pa
     assert kept() is None
 
 
-def test_the_limit_at_exit_is_one_for_all_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_at_exit_is_one_for_all_transfers(monkeypatch):
     now, limits = 0.0, []
 
     class Stuck:
         file = SimpleNamespace(name="file")
 
-        def ended(self, timeout: float) -> bool:
+        def ended(self, timeout):
             nonlocal now
             now += timeout
             limits.append(timeout)

@@ -30,7 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
-def test_a_link_of_another_user_is_not_written_to(folder: Path) -> None:
+def test_a_link_of_another_user_is_not_written_to(folder):
     (folder / "file").symlink_to("target")
     os.lchown(folder / "file", NOBODY, NOBODY)
     (folder / "chain").symlink_to("file")
@@ -44,15 +44,13 @@ def test_a_link_of_another_user_is_not_written_to(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["islink", "readlink"])
-def test_a_link_that_is_exchanged_meanwhile_is_not_followed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_link_that_is_exchanged_meanwhile_is_not_followed(folder, monkeypatch, when):
     path = folder / "file"
     path.symlink_to("own")
     where = os.path if when == "islink" else os
     stock = getattr(where, when)
 
-    def exchanged(asked: str) -> object:
+    def exchanged(asked):
         if os.fspath(asked) != str(path):
             return stock(asked)
         if when == "islink":
@@ -69,7 +67,7 @@ def test_a_link_that_is_exchanged_meanwhile_is_not_followed(
     assert (folder / "target").read_text() == "kept"
 
 
-def test_a_link_of_ones_own_is_followed(folder: Path) -> None:
+def test_a_link_of_ones_own_is_followed(folder):
     (folder / "link").symlink_to("target")
     written(folder / "link")
     assert (folder / "target").stat().st_size == 4000

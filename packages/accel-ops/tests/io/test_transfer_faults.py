@@ -19,8 +19,6 @@ from accel_ops.errors import TransferFailed
 from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 
-from .conftest import Run
-
 _MIB = 1 << 20
 #: What a faulty backend may report.
 _INJECTED = {errno.EIO, errno.ENOSPC, errno.EINVAL}
@@ -29,9 +27,7 @@ _INJECTED = {errno.EIO, errno.ENOSPC, errno.EINVAL}
 @pytest.mark.parametrize(
     ("size", "offset"), [(5001, 0), (100_000, 0), (1000, 4096), (10, 5000), (3 * _MIB, 100)]
 )
-def test_reading_past_the_end_says_where_the_file_ends(
-    session: Session, tmp_path: Path, size: int, offset: int
-) -> None:
+def test_reading_past_the_end_says_where_the_file_ends(session, tmp_path, size, offset):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 5000)
     into = torch.empty(size, dtype=torch.uint8)
@@ -45,7 +41,7 @@ def test_reading_past_the_end_says_where_the_file_ends(
         assert isinstance(error, OSError)
 
 
-def test_an_error_keeps_its_facts_when_it_is_pickled(tmp_path: Path) -> None:
+def test_an_error_keeps_its_facts_when_it_is_pickled(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(TransferFailed) as caught:
         Session(EngineOptions()).run(torch.empty(10), tmp_path / "file", write=False)
@@ -58,9 +54,7 @@ def test_an_error_keeps_its_facts_when_it_is_pickled(tmp_path: Path) -> None:
     )
 
 
-def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(
-    run_program: Run, tmp_path: Path, engine: str
-) -> None:
+def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(run_program, tmp_path, engine):
     ended = run_program(
         """
         session = Session(EngineOptions(block_size=65536, depth=4))
@@ -83,8 +77,8 @@ def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(
 
 @pytest.mark.parametrize("engine", ["uring", "threads"], indirect=True)
 def test_ordinary_memory_is_transferred_where_there_is_no_memory_to_stage_it_in(
-    run_program: Run, tmp_path: Path, engine: str
-) -> None:
+    run_program, tmp_path, engine
+):
     ended = run_program(
         """
         session = Session(EngineOptions(block_size=1 << 20, depth=32))
@@ -103,9 +97,7 @@ def test_ordinary_memory_is_transferred_where_there_is_no_memory_to_stage_it_in(
     assert ended.stdout == "20000000\n20000000\nTrue\n", ended.stderr
 
 
-def test_a_full_file_system_is_reported_and_what_fits_is_written(
-    run_program: Run, tmp_path: Path, engine: str
-) -> None:
+def test_a_full_file_system_is_reported_and_what_fits_is_written(run_program, tmp_path, engine):
     program = shutil.which("unshare")
     if program is None or os.geteuid() != 0:
         pytest.skip("not run: mounting a file system needs root and unshare")
@@ -175,9 +167,7 @@ def inject(engine: str, folder: Path, seed: int, requests: int) -> tuple[int, in
 @pytest.mark.parametrize(
     ("runs", "requests", "least"), [(4, 60, 20), pytest.param(50, 1000, 5000, marks=pytest.mark.slow)]
 )
-def test_with_a_faulty_backend_every_success_is_byte_equal(
-    tmp_path: Path, engine: str, runs: int, requests: int, least: int
-) -> None:
+def test_with_a_faulty_backend_every_success_is_byte_equal(tmp_path, engine, runs, requests, least):
     """The slow case meets a hundred thousand faults: about 12 system calls a request, a sixth of them with one."""
     outcomes: list[tuple[int, int]] = []
     # Which requests meet a fault follows from which of two threads is first.
@@ -186,7 +176,7 @@ def test_with_a_faulty_backend_every_success_is_byte_equal(
         assert len(outcomes) < runs + 36, outcomes
 
 
-def test_interrupted_system_calls_lose_nothing(run_program: Run, tmp_path: Path, engine: str) -> None:
+def test_interrupted_system_calls_lose_nothing(run_program, tmp_path, engine):
     ended = run_program(
         """
         count = 0
@@ -213,7 +203,7 @@ def test_interrupted_system_calls_lose_nothing(run_program: Run, tmp_path: Path,
     assert ended.stdout == "all equal\n", ended.stderr
 
 
-def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: Run, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program, tmp_path):
     ended = run_program(
         """
         import threading
@@ -244,9 +234,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_files_that_cannot_be_transferred_are_refused_without_leaking(
-    session: Session, tmp_path: Path
-) -> None:
+def test_files_that_cannot_be_transferred_are_refused_without_leaking(session, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     data = torch.zeros(10_000)
     refused = {
@@ -275,7 +263,7 @@ def test_files_that_cannot_be_transferred_are_refused_without_leaking(
     assert descriptors() == before
 
 
-def test_descriptors_stay_the_caller_s_and_must_be_open_for_it(session: Session, tmp_path: Path) -> None:
+def test_descriptors_stay_the_caller_s_and_must_be_open_for_it(session, tmp_path):
     path, data = tmp_path / "file", torch.arange(20_000)
     into = torch.empty_like(data)
     for flags in (0, os.O_APPEND, os.O_DIRECT, os.O_DIRECT | os.O_APPEND):
@@ -300,13 +288,13 @@ def test_descriptors_stay_the_caller_s_and_must_be_open_for_it(session: Session,
         assert caught.value.errno == errno.EBADF
 
 
-def test_tensors_without_memory_of_their_own_are_refused(session: Session, tmp_path: Path) -> None:
+def test_tensors_without_memory_of_their_own_are_refused(session, tmp_path):
     freed = torch.zeros(1000)
     freed.untyped_storage().resize_(0)
     for tensor in (freed, torch.empty(5, device="meta"), torch.eye(3).to_sparse(), [1.0]):
         for write in (True, False):
             with pytest.raises(InvalidOpArgument):
-                session.submit(tensor, tmp_path / "file", write=write)  # type: ignore[arg-type]
+                session.submit(tensor, tmp_path / "file", write=write)
     with pytest.raises(InvalidOpArgument, match="at one address"):
         session.submit(torch.zeros(1).expand(5), tmp_path / "file", write=False)
     assert not (tmp_path / "file").exists()

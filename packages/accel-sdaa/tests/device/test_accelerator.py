@@ -29,7 +29,7 @@ def bare(sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch) -> SDAA_Accele
     return SDAA_Accelerator()
 
 
-def test_names(sdaa: SDAA_Accelerator) -> None:
+def test_names(sdaa):
     assert sdaa.device_name(1) == "sdaa:1"
     assert (sdaa._name, sdaa._communication_backend_name) == ("sdaa", "tccl")
     assert torch.distributed.Backend.backend_capability["tccl"] == ["sdaa"]
@@ -37,13 +37,13 @@ def test_names(sdaa: SDAA_Accelerator) -> None:
     assert not sdaa.is_triton_supported()
 
 
-def test_a_runtime_that_has_every_name_is_called_as_it_is(sdaa: SDAA_Accelerator) -> None:
+def test_a_runtime_that_has_every_name_is_called_as_it_is(sdaa):
     import torch_sdaa
 
     assert sdaa.device_module is torch_sdaa.sdaa
 
 
-def test_devices_without_the_names(bare: SDAA_Accelerator) -> None:
+def test_devices_without_the_names(bare):
     bare.set_device(1)
     assert bare.current_device() == 1
     assert bare.current_device_name() == "sdaa:1"
@@ -51,7 +51,7 @@ def test_devices_without_the_names(bare: SDAA_Accelerator) -> None:
     assert bare.device_count() == 2
 
 
-def test_random_states_without_the_names(bare: SDAA_Accelerator) -> None:
+def test_random_states_without_the_names(bare):
     bare.manual_seed_all(5)
     first = bare.get_rng_state(0)
     bare.set_device(1)
@@ -65,7 +65,7 @@ def test_random_states_without_the_names(bare: SDAA_Accelerator) -> None:
     assert torch.equal(bare.get_rng_state(0), first)
 
 
-def test_memory_and_callbacks_without_the_names(bare: SDAA_Accelerator) -> None:
+def test_memory_and_callbacks_without_the_names(bare):
     kept = torch.empty(1 << 20, device="sdaa")
     assert bare.memory_reserved() >= bare.memory_allocated() >= kept.nbytes
     assert bare.memory_cached() == bare.memory_reserved(0)
@@ -75,7 +75,7 @@ def test_memory_and_callbacks_without_the_names(bare: SDAA_Accelerator) -> None:
     assert called == [1]
 
 
-def test_names_that_nothing_public_stands_in_for_are_reported(bare: SDAA_Accelerator) -> None:
+def test_names_that_nothing_public_stands_in_for_are_reported(bare):
     for call in (bare.initial_seed, lambda: bare.default_generator(0)):
         with pytest.raises(
             FunctionNotImplemented, match=r"the accelerator needs torch\.sdaa\.(initial|default)"

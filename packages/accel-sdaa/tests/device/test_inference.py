@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SwiGLU over torch_sdaa's op, as far as its schema is known from public calls."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -15,12 +13,10 @@ from accel_sdaa import SDAA_Accelerator
     ("channels", "kind", "reached"), [(32, SIGLU, True), (24, SIGLU, False), (32, RELU + 3, False)]
 )
 @pytest.mark.parametrize("biased", [True, False])
-def test_gates_reach_the_op_in_its_layout(
-    channels: int, kind: int, reached: bool, biased: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gates_reach_the_op_in_its_layout(channels, kind, reached, biased, monkeypatch):
     op, calls = torch.ops.sdaa.swiglu, []
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments):
         calls.append(arguments[1:])
         return op(*arguments)
 

@@ -24,9 +24,7 @@ def xpu() -> Any:
 
 @pytest.mark.filterwarnings("ignore:memory is page-aligned but not locked")
 @pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
-def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
-    xpu: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(xpu, shape, monkeypatch):
     monkeypatch.setattr(memory, "_mlock", lambda address, length: False)
     host = torch.ones(shape, dtype=torch.bfloat16)
     pinned = xpu.pin_memory(host, align_bytes=0)
@@ -51,7 +49,7 @@ def mapped_at(address: int, size: int) -> Iterator[torch.Tensor]:
         libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
 
 
-def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
+def test_recycled_addresses_are_not_pinned(xpu):
     for size in (1 << 22, (1 << 23) + mmap.PAGESIZE):  # blocks of up to 2 MiB share pages, which stay
         pinned = xpu.pin_memory(torch.ones(size, dtype=torch.uint8), align_bytes=0)
         address = pinned.data_ptr()
@@ -61,7 +59,7 @@ def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
             assert not xpu.is_pinned(ordinary)
 
 
-def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_precision_is_asked_of_the_device(xpu, monkeypatch):
     for answer in (True, False):
         monkeypatch.setattr(
             torch.xpu, "get_device_properties", lambda *_, has=answer: SimpleNamespace(has_fp64=has)
@@ -69,9 +67,7 @@ def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.M
         assert xpu.is_fp64_supported() is answer
 
 
-def test_memory_is_pinned_for_xpu_where_torch_would_pin_it_for_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_is_pinned_for_xpu_where_torch_would_pin_it_for_another(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
     xpu = XPU_Accelerator()
     given: list[Any] = []
@@ -83,7 +79,7 @@ def test_memory_is_pinned_for_xpu_where_torch_would_pin_it_for_another(
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
-def test_megatron_s_attention_is_torch_s(xpu: Any, is_causal: bool) -> None:
+def test_megatron_s_attention_is_torch_s(xpu, is_causal):
     q, k, v = torch.randn(3, 2, 4, 5, 8, device="xpu")
     op = xpu.create_op_builder("FlashAttentionBuilder").load()
     found = op.flash_attn_func_v2(q, k, v, 0.0, 0.5, is_causal)

@@ -68,7 +68,7 @@ def same(ours: Any, wanted: Any) -> None:
         torch.testing.assert_close(mine.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
 
 
-def test_route_is_spir_v_from_the_wheel_to_the_result(queue: Any) -> None:
+def test_route_is_spir_v_from_the_wheel_to_the_result(queue):
     op, reason = load()
     assert reason == "spir-v"
     before = queue.launches
@@ -91,7 +91,7 @@ def loaded() -> loading.LoadedKernels:
 
 
 @pytest.mark.parametrize("case", quantizer_cases.CASES, ids=lambda case: case.__name__)
-def test_hundreds_of_random_cases_are_numpy_s_bits(case: Any, queue: Any) -> None:
+def test_hundreds_of_random_cases_are_numpy_s_bits(case, queue):
     kernels = loaded()
     op, draw = KernelQuantizerFunctions("cpu", kernels.launch), random.Random(f"spirv {case.__name__}")
     for _ in range(250):
@@ -99,7 +99,7 @@ def test_hundreds_of_random_cases_are_numpy_s_bits(case: Any, queue: Any) -> Non
     assert queue.launches >= 250
 
 
-def test_captures_take_plain_torch(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captures_take_plain_torch(queue, monkeypatch):
     op, _ = load()
     monkeypatch.setattr(torch.xpu, "is_current_stream_capturing", lambda: True)
     values, before = torch.randn(2, 8), queue.launches
@@ -107,9 +107,7 @@ def test_captures_take_plain_torch(queue: Any, monkeypatch: pytest.MonkeyPatch) 
     assert queue.launches == before
 
 
-def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(queue, monkeypatch):
     monkeypatch.delattr(torch._C, "_xpu_getCurrentRawStream")
     op, reason = load()
     assert reason.startswith("plain torch: torch has no queue")
@@ -117,9 +115,7 @@ def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(
     same(op.quantize(values.to("xpu"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
 
 
-def test_module_that_the_driver_refuses_gives_way_to_plain_torch(
-    queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_module_that_the_driver_refuses_gives_way_to_plain_torch(queue, tmp_path, monkeypatch):
     header = packaged.modules()["accel_quantize_f32_8_sym"][:20]
     rewrite(tmp_path / "images", dict.fromkeys(ARGUMENTS, header))
     monkeypatch.setattr(packaged, "FOLDER", tmp_path / "images")
@@ -142,7 +138,7 @@ def same_as_plain(op: Any, kinds: Any, states: int, begin: int = 0) -> None:
     expect_steps_of_float64(op, kinds, states, "xpu", begin)
 
 
-def test_lion_is_spir_v_from_the_wheel_to_the_result(queue: Any) -> None:
+def test_lion_is_spir_v_from_the_wheel_to_the_result(queue):
     builder = built("FusedLionBuilder")
     op = builder.load()
     assert (builder.reason, queue.launches) == ("spir-v", LAUNCHES)
@@ -154,7 +150,7 @@ def test_lion_is_spir_v_from_the_wheel_to_the_result(queue: Any) -> None:
     assert queue.launches == LAUNCHES + 2 * 3 * len(TYPES)
 
 
-def test_adam_s_kernels_take_the_types_that_torch_s_operators_refuse(queue: Any) -> None:
+def test_adam_s_kernels_take_the_types_that_torch_s_operators_refuse(queue):
     builder = built("FusedAdamBuilder")
     op = builder.load()
     same_as_plain(op, (torch.float32,) * 3, states=2)
@@ -169,7 +165,7 @@ def test_adam_s_kernels_take_the_types_that_torch_s_operators_refuse(queue: Any)
 
 
 @pytest.mark.parametrize("case", step_cases.CASES, ids=lambda case: case.__name__)
-def test_hundreds_of_random_steps_are_within_two_eps_of_float64(case: Any, queue: Any) -> None:
+def test_hundreds_of_random_steps_are_within_two_eps_of_float64(case, queue):
     kernels = loaded()
     draw = random.Random(f"spirv {case.__name__}")
     for _ in range(500):
@@ -178,7 +174,7 @@ def test_hundreds_of_random_steps_are_within_two_eps_of_float64(case: Any, queue
     assert queue.launches >= 450
 
 
-def test_device_that_computes_something_else_is_noticed(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_that_computes_something_else_is_noticed(queue, monkeypatch):
     monkeypatch.setattr(shim.Shim, "launch", lambda *arguments: None)
     lion_builder, adam_builder = built("FusedLionBuilder"), built("FusedAdamBuilder")
     op = lion_builder.load()
@@ -200,9 +196,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fault_in_a_module_is_noticed_before_it_is_used(
-    fault: str, last: bool, queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fault_in_a_module_is_noticed_before_it_is_used(fault, last, queue, tmp_path, monkeypatch):
     optimizer, wanted, other = FAULTS[fault]
     name = f"accel_{optimizer}_f32_f32_f32"
     rewrite(tmp_path / "images", {name: replaced(packaged.modules()[name], wanted, other, last)})
