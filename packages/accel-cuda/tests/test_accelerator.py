@@ -45,12 +45,17 @@ def test_free_memory_is_nvml_s_until_there_is_a_context(cuda, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("device", "fp16", "triton"), [("0", True, True), ("1", True, True), ("2", True, False)]
+    ("device", "installed", "supported", "preferred"),
+    [("0", True, True, False), ("1", True, True, True), ("1", False, True, False), ("2", True, False, False)],
 )
-def test_types_and_triton_follow_the_capability_without_opening(device, fp16, triton, cuda, monkeypatch):
+def test_triton_follows_the_capability(device, installed, supported, preferred, cuda, monkeypatch):
+    """Its grouped product is preferred where torch's is slow; no device is opened."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
-    assert cuda.is_fp16_supported() is fp16
-    assert cuda.is_triton_supported() is triton
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
+    assert cuda.is_fp16_supported()
+    assert cuda.is_triton_supported() is supported
+    assert cuda.prefer_triton_grouped_mm() is preferred
+    assert "triton" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -60,19 +65,6 @@ def test_fp16_of_old_devices_is_the_user_s_choice(major, allowed, fp16, cuda, mo
     monkeypatch.setattr(accelerator.nvml, "capability", lambda index: (major, 0))
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", allowed)
     assert cuda.is_fp16_supported() is fp16
-
-
-@pytest.mark.parametrize(
-    ("major", "installed", "preferred"),
-    [(8, True, True), (9, True, False), (8, False, False), (7, True, False)],
-)
-def test_triton_s_grouped_product_is_preferred_where_torch_s_is_slow(
-    major, installed, preferred, cuda, monkeypatch
-):
-    monkeypatch.setattr(accelerator.nvml, "capability", lambda index: (major, 0))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
-    assert cuda.prefer_triton_grouped_mm() is preferred
-    assert "triton" not in sys.modules
 
 
 def test_triton_stays_unimported_and_unsupported_on_rocm(cuda, monkeypatch):

@@ -18,32 +18,24 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return figures
 
 
-def test_figures_have_torch_s_keys(used):
-    assert PeaksAtCalls().stats() == {
-        "allocated_bytes.all.current": 100,
-        "allocated_bytes.all.peak": 100,
-        "reserved_bytes.all.current": 400,
-        "reserved_bytes.all.peak": 400,
-    }
+def figures(*values: int) -> dict[str, int]:
+    """Present and highest bytes of tensors, then of the driver, under torch's keys."""
+    kinds = ("allocated_bytes", "reserved_bytes")
+    keys = [f"{kind}.all.{which}" for kind in kinds for which in ("current", "peak")]
+    return dict(zip(keys, values, strict=True))
 
 
-def test_the_highest_figure_that_was_asked_for_is_the_peak(used):
+def test_peak_is_the_highest_figure_asked_for(used):
     """T11: upstream's peak is the present figure of another memory."""
     seen = PeaksAtCalls()
+    assert seen.stats() == figures(100, 100, 400, 400)
     for tensors, driver in ((700, 900), (300, 1000), (200, 500)):
         used.update(tensors=tensors, driver=driver)
         stats = seen.stats()
-    assert (stats["allocated_bytes.all.current"], stats["allocated_bytes.all.peak"]) == (200, 700)
-    assert (stats["reserved_bytes.all.current"], stats["reserved_bytes.all.peak"]) == (500, 1000)
-
-
-def test_a_reset_begins_with_the_present_figures(used):
-    seen = PeaksAtCalls()
-    seen.stats()
+    assert stats == figures(200, 700, 500, 1000)
     used.update(tensors=10, driver=20)
     seen.reset_peaks()
-    stats = seen.stats()
-    assert (stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]) == (10, 20)
+    assert seen.stats() == figures(10, 10, 20, 20)
 
 
 @pytest.mark.parametrize(

@@ -15,48 +15,30 @@ from accel_mps.vendor import VENDOR
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that is no Mac."""
+def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Metal, by which a Mac is known."""
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
-def mac(machine: Path) -> Path:
-    """A Mac."""
-    (machine / probe.METAL).mkdir(parents=True)
-    return machine
-
-
-@pytest.fixture
-def torch_is(monkeypatch: pytest.MonkeyPatch) -> object:
-    """Pretend that this release of torch is installed."""
-    return lambda version: monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
-
-
-def test_without_metal_there_is_no_hardware(machine):
-    evidence = probe.evidence()
-    assert (evidence.runtime, evidence.hardware) == (False, False)
-    assert "not macOS" in evidence.reason
-
-
-def test_a_mac_may_have_a_gpu(mac):
-    evidence = probe.evidence()
-    assert (evidence.runtime, evidence.hardware) == (True, None)
-
-
-def test_a_mac_needs_no_file_to_be_known(machine, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert (probe.evidence().runtime, probe.evidence().hardware) == (True, None)
+    (tmp_path / probe.METAL).mkdir(parents=True)
+    return tmp_path / probe.METAL
 
 
 @pytest.mark.parametrize(
-    ("version", "reported"), [(None, "torch is not installed"), ("2.7.1", "torch 2.7.1")]
+    ("platform", "metal", "version", "runtime", "hardware", "reported"),
+    [
+        ("linux", False, "2.13.0", False, False, "not macOS"),
+        ("linux", True, "2.13.0", True, None, "on macOS"),
+        ("darwin", False, "2.13.0", True, None, "on macOS"),
+        ("linux", True, None, False, None, "torch is not installed"),
+        ("linux", True, "2.7.1", False, None, "torch 2.7.1"),
+    ],
 )
-def test_a_torch_that_is_missing_or_too_old_is_named(mac, torch_is, version, reported):
-    torch_is(version)
+def test_evidence(platform, metal, version, runtime, hardware, reported, mac, monkeypatch):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
+    if not metal:
+        mac.rmdir()
     evidence = probe.evidence()
-    assert not evidence.runtime
+    assert (evidence.runtime, evidence.hardware) == (runtime, hardware)
     assert reported in evidence.reason
 
 

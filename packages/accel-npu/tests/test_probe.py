@@ -23,7 +23,7 @@ def install_file(home: Path, text: str) -> None:
     (home / "aarch64-linux/ascend_toolkit_install.info").write_text(text)
 
 
-def test_the_version_stands_in_the_install_file(home):
+def test_version_is_that_of_the_install_file(home):
     install_file(home, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
     assert cann.cann_status() == f"CANN 8.1.RC1 in {home}"
 
@@ -40,22 +40,22 @@ def test_missing_part_of_cann_is_reported(part, home, monkeypatch):
     assert "import fails" in reason
 
 
-@pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
-def test_an_unset_or_wrong_home_is_reported(home, monkeypatch):
-    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
-    if home is not None:
-        monkeypatch.setenv("ASCEND_HOME_PATH", home)
+@pytest.mark.parametrize("value", [None, "", "/no/such/folder"])
+def test_wrong_home_is_reported(value, home, monkeypatch):
+    if value is None:
+        monkeypatch.delenv("ASCEND_HOME_PATH")
+    else:
+        monkeypatch.setenv("ASCEND_HOME_PATH", value)
     reason = cann.cann_status()
     assert "ASCEND_HOME_PATH" in reason
     assert "set_env.sh" in reason
 
 
 @pytest.mark.parametrize("text", [None, "", "innerversion=V100\n"])
-def test_a_folder_without_a_version_is_reported(text, home):
+def test_missing_version_is_reported(text, home):
     if text is not None:
         install_file(home, text)
-    reason = cann.cann_status()
-    assert "install.info" in reason
+    assert "install.info" in cann.cann_status()
 
 
 # --- ASCEND_RT_VISIBLE_DEVICES: only ids that ascend get through

@@ -21,39 +21,26 @@ from accel_xpu import XPU_Accelerator, external, hardware, probe
 from accel_xpu.ipex import probe as ipex_probe
 
 
-@pytest.fixture
-def torch_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`torch_of("2.9.0+xpu", xpu="20250101")`: that torch is installed."""
-
-    def install(version: str | None, xpu: str | None = None) -> None:
-        monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
-        monkeypatch.setattr(probe, "torch_build", {"xpu": xpu}.get)
-
-    return install
-
-
 @pytest.mark.parametrize(
-    ("version", "build", "reported"),
+    ("version", "build", "hardware", "reported"),
     [
-        (None, None, "torch is not installed"),
-        ("2.7.1+xpu", "20250101", "torch 2.7.1+xpu is installed, >=2.8"),
-        ("2.13.0+cpu", None, "built without XPU"),
+        (None, None, None, "torch is not installed"),
+        ("2.7.1+xpu", "20250101", None, "torch 2.7.1+xpu is installed, >=2.8"),
+        ("2.13.0+cpu", None, True, "built without XPU"),
+        ("2.8.0+xpu", "20250101", True, "2.8.0+xpu"),
+        ("2.10.0+xpu", "20250101", True, "2.10.0+xpu"),
+        ("2.13.0.dev20260101+xpu", "20250101", True, "2.13.0.dev20260101+xpu"),
     ],
 )
-def test_torch_that_cannot_serve_is_reported(version, build, reported, torch_of):
-    torch_of(version, build)
-    evidence = probe.evidence()
-    assert not evidence.runtime
-    assert reported in evidence.reason
-
-
-@pytest.mark.parametrize("version", ["2.8.0+xpu", "2.10.0+xpu", "2.13.0.dev20260101+xpu"])
-def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(version, torch_of, render_node):
-    torch_of(version, "20250101")
+def test_torch_with_xpu_and_intel_node_is_evidence(
+    version, build, hardware, reported, render_node, monkeypatch
+):
+    monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
+    monkeypatch.setattr(probe, "torch_build", {"xpu": build}.get)
     render_node("0x8086")
     evidence = probe.evidence()
-    assert (evidence.runtime, evidence.hardware) == (True, True)
-    assert version in evidence.reason
+    assert (evidence.runtime, evidence.hardware) == (reported == version, hardware)
+    assert reported in evidence.reason
 
 
 @pytest.mark.parametrize(
