@@ -74,11 +74,20 @@ def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache):
     assert child().startswith("compiled on this machine")
 
 
-def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache, monkeypatch):
-    monkeypatch.setenv("CXX", 'g++ "x')
-    assert library.origin().startswith("plain torch: no C++ compiler can be called")
-    with pytest.warns(RuntimeWarning, match="No closing quotation"):
+@pytest.mark.parametrize(
+    ("cxx", "before", "after"),
+    [
+        ('g++ "x', "plain torch: no C++ compiler can be called", "No closing quotation"),
+        ("false", "false, or plain torch if that fails", "plain torch: accel_ops does not compile"),
+    ],
+)
+def test_unusable_compiler_leaves_plain_torch(cxx, before, after, cache, monkeypatch):
+    monkeypatch.setenv("CXX", cxx)
+    assert before in library.origin()
+    with pytest.warns(RuntimeWarning, match=after):
         assert library.load().functions is None
+    assert library.origin() == library.load().reason
+    assert library.origin().startswith("plain torch: ")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
@@ -89,15 +98,6 @@ def test_an_unexpected_error_leaves_plain_torch(cache, monkeypatch, error):
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.warns(RuntimeWarning, match=str(error) or type(error).__name__):
         assert library.load().functions is None
-
-
-def test_where_the_library_came_from_is_known_after_loading(cache, monkeypatch):
-    monkeypatch.setenv("CXX", "false")
-    assert library.origin().endswith("false, or plain torch if that fails")
-    with pytest.warns(RuntimeWarning):
-        library.load()
-    assert library.origin() == library.load().reason
-    assert library.origin().startswith("plain torch: accel_ops does not compile")
 
 
 @pytest.mark.slow
