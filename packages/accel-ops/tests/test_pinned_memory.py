@@ -43,36 +43,29 @@ def flags_of(address: int) -> list[str]:
 
 
 @pytest.fixture
-def granted() -> int:
-    """A size in bytes that this process may lock, and that is large enough for huge pages."""
-    return _granted(accel_ops.memory._HUGE)
-
-
-@pytest.fixture
 def memory() -> LockedMemory:
-    """Of a process that may lock three slabs."""
-    _granted(3 * SLAB)
-    return LockedMemory()
-
-
-def _granted(wanted: int) -> int:
+    """Of a process that may lock three slabs, or as many large blocks."""
     if not Path("/proc/self/smaps").exists():
         pytest.skip("not run: this system has no /proc that lists what is locked")
     gc.collect()  # releases what earlier tests locked
-    probe = mmap.mmap(-1, wanted)
-    if not accel_ops.memory._mlock(accel_ops.memory._address(probe), wanted):
+    probe = mmap.mmap(-1, 3 * SLAB)
+    if not accel_ops.memory._mlock(accel_ops.memory._address(probe), 3 * SLAB):
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
+        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {3 * SLAB}")
     probe.close()
-    return wanted
+    return LockedMemory()
+
+
+#: Bytes of a block that shares no slab, and that is large enough for huge pages.
+LARGE = accel_ops.memory._HUGE
 
 
 @pytest.mark.parametrize("how", ["freed", "the last view is deleted"])
-def test_memory_is_locked_until_it_is_given_back(granted, how):
-    memory, before = LockedMemory(), locked_bytes()
-    view = memory.allocate(granted, torch.uint8)[:9]
+def test_memory_is_locked_until_it_is_given_back(memory, how):
+    before = locked_bytes()
+    view = memory.allocate(LARGE, torch.uint8)[:9]
     gc.collect()
-    assert locked_bytes() - before == granted
+    assert locked_bytes() - before == LARGE
     assert memory.is_locked(view[7:9])
     if how == "freed":
         assert memory.free(view.data_ptr())
@@ -91,11 +84,20 @@ def in_a_child(question: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_forked_child_inherits_the_memory_without_its_lock(granted):
-    memory, tensor = MEMORY, pinned_like(torch.ones(granted, dtype=torch.uint8))
-    assert memory.is_locked(tensor)
-    assert in_a_child(lambda: memory.owns(tensor) and not memory.is_locked(tensor))
-    assert memory.is_locked(tensor)
+@pytest.mark.usefixtures("memory")
+def test_forked_child_has_neither_lock_nor_slab():
+    tensors = [pinned_like(torch.ones(size, dtype=torch.uint8)) for size in (LARGE, MIB)]
+    slab = MEMORY._slab
+    assert slab is not None
+    parents = range(slab.address, slab.address + SLAB)
+
+    def differs() -> bool:
+        own = MEMORY.allocate(MIB, torch.uint8)
+        return all(map(MEMORY.owns, tensors)) and own.data_ptr() not in parents
+
+    assert all(map(MEMORY.is_locked, tensors))
+    assert in_a_child(lambda: not any(map(MEMORY.is_locked, tensors)) and differs())
+    assert all(map(MEMORY.is_locked, tensors))
 
 
 def test_a_child_allocates_that_was_forked_while_another_thread_did():
@@ -121,15 +123,6 @@ def test_a_child_allocates_that_was_forked_while_another_thread_did():
     finally:
         forked.set()
         thread.join()
-
-
-def test_huge_pages_are_advised_for_large_blocks(granted):
-    memory = LockedMemory()
-    large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
-    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
-        pytest.skip("not run: a kernel without transparent huge pages")
-    assert {"lo", "hg"} <= set(flags_of(large.data_ptr()))
-    assert "hg" not in flags_of(small.data_ptr())
 
 
 def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
@@ -169,13 +162,15 @@ def test_an_allocation_that_is_too_large_is_a_memory_error():
 
 
 def test_blocks_share_locked_huge_pages(memory):
+    large, small = (memory.allocate(size, torch.uint8) for size in (LARGE, 4096))
     tensors = [memory.allocate(MIB, torch.uint8) for _ in range(4)]
     starts = [tensor.data_ptr() for tensor in tensors]
     assert starts == [starts[0] + number * MIB for number in range(4)]
     assert starts[0] % (2 * MIB) == 0
-    assert all(memory.is_locked(tensor) for tensor in tensors)
+    assert all(map(memory.is_locked, tensors))
     if Path("/sys/kernel/mm/transparent_hugepage").exists():
-        assert all({"lo", "hg"} <= set(flags_of(start)) for start in starts)
+        assert all({"lo", "hg"} <= set(flags_of(start)) for start in [*starts, large.data_ptr()])
+        assert "hg" not in flags_of(small.data_ptr())
 
 
 def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory):
@@ -208,16 +203,6 @@ def test_a_block_is_locked_alone_where_a_slab_is_not(memory, monkeypatch):
     tensor = memory.allocate(MIB, torch.uint8)
     assert memory.is_locked(tensor)
     assert locked_bytes() - before == MIB
-
-
-def test_a_forked_child_takes_nothing_of_its_parent_s_slab():
-    _granted(3 * SLAB)
-    memory = MEMORY
-    memory.allocate(MIB, torch.uint8)
-    slab = memory._slab
-    assert slab is not None
-    parents = range(slab.address, slab.address + SLAB)
-    assert in_a_child(lambda: memory.allocate(MIB, torch.uint8).data_ptr() not in parents)
 
 
 def test_blocks_of_all_sizes_come_and_go_without_overlap_and_leave_zeros(memory):

@@ -9,10 +9,6 @@ from types import SimpleNamespace
 from accel_sdaa import compile_backend
 
 
-def test_without_a_registration_it_is_inductor():
-    assert compile_backend.default() == "inductor"
-
-
 def test_an_entry_point_registers_it(monkeypatch):
     points = [SimpleNamespace(name="other"), SimpleNamespace(name="teco_inductor")]
     monkeypatch.setattr(compile_backend, "entry_points", lambda group: points)

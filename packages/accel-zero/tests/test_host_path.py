@@ -44,25 +44,23 @@ def test_totals_beside_a_rounding_boundary_are_stocks(seed):
         assert _total({**ours, **replaced}) == _total(stock)
 
 
-def test_totals_far_from_a_boundary_cost_nothing():
-    norms = {number: _tensor(math.sqrt(2.0)) for number in range(4)}
-
-    def forbidden(number):
-        raise AssertionError(number)
-
-    assert host_path.exact_norms(_path(norms, 10**6), norms.items(), forbidden) == {}
+def _forbidden(number: int) -> torch.Tensor:
+    raise AssertionError(number)
 
 
-def test_norms_that_are_not_ours_are_kept():
-    norms = {1: _tensor(1.0), 2: _tensor(2.0)}
-    path = _path({1: _tensor(1.0), 2: _tensor(2.0)}, 10**9)  # equal values, but other objects
-    assert host_path.exact_norms(path, norms.items(), norms.__getitem__) == {}
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_overflow_needs_no_second_norm(value):
-    norms = {1: _tensor(value), 2: _tensor(2.0)}
-    assert host_path.exact_norms(_path(norms, 10**9), norms.items(), norms.__getitem__) == {}
+@pytest.mark.parametrize(
+    ("values", "size", "ours"),
+    [
+        pytest.param([math.sqrt(2.0)] * 4, 10**6, True, id="far from a boundary"),
+        pytest.param([1.0, 2.0], 10**9, False, id="equal values, but other objects"),
+        pytest.param([math.inf, 2.0], 10**9, True, id="overflow"),
+        pytest.param([math.nan, 2.0], 10**9, True, id="NaN"),
+    ],
+)
+def test_no_second_norm_is_needed(values, size, ours):
+    norms, others = ({number: _tensor(value) for number, value in enumerate(values)} for _ in range(2))
+    path = _path(norms if ours else others, size)
+    assert host_path.exact_norms(path, norms.items(), _forbidden) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -97,22 +97,13 @@ def test_traceback_is_shown_once(start):
 
 # A launcher that is stopped, or killed
 
-#: A rank with a child in its group, one in a session of its own, and one whose parent has ended.
-FAMILY = "sleep 301 & setsid sleep 302 & (setsid sleep 303 &) ; echo yes > up$RANK; "
-
-
-def test_orphans_are_ended(start):
-    launch = start(FAMILY + "exit 0")
-    assert launch.wait() == 0
-    assert not launch.alive()
-
 
 def test_orphans_end_with_their_rank(start):
-    orphan = "setsid sleep 30$RANK & (setsid sleep 30$RANK &) ; "
+    orphan = "sleep 30$RANK & setsid sleep 30$RANK & (setsid sleep 30$RANK &) ; "
     launch = start(orphan + only(0, "exit 0", others="echo > up1; until [ -e go ]; do sleep 0.05; done"))
     launch.file("up1")
     assert until(lambda: not any("sleep 300" in command for command in launch.alive().values()))
-    assert sum("sleep 301" in command for command in launch.alive().values()) == 2
+    assert sum("sleep 301" in command for command in launch.alive().values()) == 3
     (launch.folder / "go").touch()
     assert launch.wait() == 0
     assert not launch.alive()
@@ -127,7 +118,9 @@ def test_killed_guard_is_killed_ranks(start):
 
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM INT HUP; "])
 def test_killed_launcher_leaves_nothing(start, stubborn):
-    launch = start(stubborn + FAMILY + "wait; sleep 300")
+    # A child in the group of its rank, one in a session of its own, and one whose parent has ended.
+    family = "sleep 301 & setsid sleep 302 & (setsid sleep 303 &) ; echo yes > up$RANK; "
+    launch = start(stubborn + family + "wait; sleep 300")
     launch.up()
     assert len(launch.alive()) >= 8
     launch.process.kill()

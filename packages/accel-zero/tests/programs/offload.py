@@ -5,11 +5,16 @@
 import importlib
 import json
 import logging
+import math
 import os
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
 import torch
+
+#: The loss of a model, or of DeepSpeed's engine, on a batch.
+Loss = Callable[[Any, Any], torch.Tensor]
 
 
 class Model(torch.nn.Module):
@@ -79,6 +84,46 @@ def train(made: dict[str, Any], steps: int, zenflow: bool = False, **backward: A
             norms.append(float(engine.get_global_grad_norm()))
     engine.destroy()
     return losses, norms, optimizer
+
+
+def torch_losses(
+    model: torch.nn.Module, batches: Iterable[Any], loss: Loss, lr: float, clip: float = math.inf
+) -> list[float]:
+    """Return the losses of SGD with plain torch, in one process."""
+    params = [param for param in model.parameters() if param.requires_grad]
+    optimizer = torch.optim.SGD(params, lr)
+    losses = []
+    for batch in batches:
+        found = loss(model, batch)
+        found.backward()
+        torch.nn.utils.clip_grad_norm_(params, clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(found.item())
+    return losses
+
+
+def sgd(stage: int, lr: float, rows: int = 2, bf16: bool = False, **more: Any) -> dict[str, Any]:
+    """Return the configuration of DeepSpeed for SGD. rows: of a batch."""
+    return {
+        "train_micro_batch_size_per_gpu": rows,
+        "optimizer": {"type": "SGD", "params": {"lr": lr}},
+        "bf16": {"enabled": bf16},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {"stage": stage},
+        **more,
+    }
+
+
+def engine_losses(engine: Any, batches: Iterable[Any], loss: Loss) -> list[float]:
+    """Return the losses of training with DeepSpeed's engine."""
+    losses = []
+    for batch in batches:
+        found = loss(engine, batch.to(engine.device))
+        engine.backward(found)
+        engine.step()
+        losses.append(found.item())
+    return losses
 
 
 def report(found: Any) -> None:

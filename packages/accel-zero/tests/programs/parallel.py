@@ -10,7 +10,7 @@ import offload
 import torch
 from torch import nn
 
-_BATCH, _LENGTH, _HEADS, _WIDTH = 2, 12, 12, 24
+_BATCH, _LENGTH, _HEADS, _WIDTH, _LR = 2, 12, 12, 24, 0.5
 
 
 def _attend(*parts: torch.Tensor) -> torch.Tensor:
@@ -44,28 +44,8 @@ def _batches() -> list[torch.Tensor]:
     return [torch.randn(_BATCH, _LENGTH, _WIDTH, generator=source) for _ in range(3)]
 
 
-def plain() -> list[float]:
-    """The losses of one process."""
-    model = _model()
-    optimizer = torch.optim.SGD(model.parameters(), 0.5)
-    losses = []
-    for batch in _batches():
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-def _config(stage: int, **more: Any) -> dict[str, Any]:
-    return {
-        "train_micro_batch_size_per_gpu": _BATCH,
-        "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": {"stage": stage},
-        **more,
-    }
+def _loss(model: Any, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch).square().mean()
 
 
 def sequence(stage: int) -> list[float]:
@@ -76,17 +56,18 @@ def sequence(stage: int) -> list[float]:
     ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     model = _model()
     engine = deepspeed.initialize(
-        model=model, model_parameters=model.parameters(), config=_config(stage), mesh_param=(1, ranks)
+        model=model,
+        model_parameters=model.parameters(),
+        config=offload.sgd(stage, _LR),
+        mesh_param=(1, ranks),
     )[0]
     for block in model:
         attention = DistributedAttention(_attend, engine.seq_parallel_group, 2, 1)
         block.attend = functools.partial(attention, batch_dim_idx=0)
     losses = []
     for batch in _batches():
-        loss = engine(batch.chunk(ranks, 1)[rank].to(engine.device)).square().mean()
-        engine.backward(loss)
-        engine.step()
-        whole = loss.detach().clone()
+        part = batch.chunk(ranks, 1)[rank]
+        whole = torch.tensor(offload.engine_losses(engine, [part], _loss))
         deepspeed.comm.all_reduce(whole)
         losses.append(whole.item() / ranks)
     return losses
@@ -105,16 +86,9 @@ def tensor(stage: int) -> list[float]:
         "autotp_size": int(os.environ["WORLD_SIZE"]),
         "partition_config": {"use_default_specs": False, "layer_specs": shards},
     }
-    engine = deepspeed.initialize(
-        model=model, model_parameters=model.parameters(), config=_config(stage, tensor_parallel=parallel)
-    )[0]
-    losses = []
-    for batch in _batches():
-        loss = engine(batch.to(engine.device)).square().mean()
-        engine.backward(loss)
-        engine.step()
-        losses.append(loss.item())
-    return losses
+    config = offload.sgd(stage, _LR, tensor_parallel=parallel)
+    engine = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
+    return offload.engine_losses(engine, _batches(), _loss)
 
 
 def main(store: str, way: str) -> None:
@@ -122,4 +96,5 @@ def main(store: str, way: str) -> None:
     offload.init(store)
     # ZeRO 0 to 2 do not reduce the gradients of a sequence: docs/deepspeed-issues.md.
     train, stages = {"sequence": (sequence, (3,)), "tensor": (tensor, (0, 1, 2))}[way]
-    offload.report([plain(), {f"ZeRO {stage}": train(stage) for stage in stages}])
+    plain = offload.torch_losses(_model(), _batches(), _loss, _LR)
+    offload.report([plain, {f"ZeRO {stage}": train(stage) for stage in stages}])

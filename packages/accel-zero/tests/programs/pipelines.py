@@ -53,18 +53,12 @@ def batches(rows: list[int], embedding: bool) -> list[tuple[torch.Tensor, torch.
 
 def plain(rows: Rows, embedding: bool) -> list[float]:
     """The losses of one process."""
-    model = nn.Sequential(*layers(embedding))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    losses = []
-    for step in rows:
+
+    def loss(model: nn.Module, step: list[int]) -> torch.Tensor:
         each = [nn.functional.mse_loss(model(x), y) / len(step) for x, y in batches(step, embedding)]
-        loss = torch.stack(each).sum()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+        return torch.stack(each).sum()
+
+    return offload.torch_losses(nn.Sequential(*layers(embedding)), rows, loss, 0.1, _CLIP)
 
 
 def pipeline(rows: Rows, kind: str = "", **options: Any) -> list[float]:

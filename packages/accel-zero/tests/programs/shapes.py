@@ -50,20 +50,8 @@ def batches() -> list[torch.Tensor]:
     return [torch.randn(2, 3, 4, 4, generator=source) for _ in range(4)]
 
 
-def plain() -> list[float]:
-    """The losses of plain torch in float32."""
-    made = model()
-    trained = [param for param in made.parameters() if param.requires_grad]
-    optimizer = torch.optim.SGD(trained, 0.1)
-    losses = []
-    for batch in batches():
-        loss = made(batch)
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, _CLIP)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+def loss(made: Any, batch: torch.Tensor) -> torch.Tensor:
+    return made(batch)
 
 
 def train(stage: int, bf16: bool) -> list[float]:
@@ -71,14 +59,8 @@ def train(stage: int, bf16: bool) -> list[float]:
     import deepspeed
     from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
 
-    config = {
-        "train_micro_batch_size_per_gpu": 2,
-        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
-        "bf16": {"enabled": bf16},
-        "gradient_clipping": _CLIP,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
-    }
+    config = offload.sgd(stage, 0.1, bf16=bf16, gradient_clipping=_CLIP)
+    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
     with deepspeed.zero.Init(config_dict_or_path=config) if stage == 3 else contextlib.nullcontext():
         made = model()
     if stage == 3:
@@ -89,12 +71,8 @@ def train(stage: int, bf16: bool) -> list[float]:
         made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = [param for param in made.parameters() if param.requires_grad]
     engine = deepspeed.initialize(model=made, model_parameters=trained, config=config)[0]
-    losses = []
-    for batch in batches():
-        loss = engine(batch.to(engine.device, torch.bfloat16 if bf16 else torch.float32))
-        engine.backward(loss)
-        engine.step()
-        losses.append(loss.item())
+    kind = torch.bfloat16 if bf16 else torch.float32
+    losses = offload.engine_losses(engine, [batch.to(kind) for batch in batches()], loss)
     if stage == 3:
         for param in (made.scale, made.transposed, made.convolution.bias):
             value = torch.full(param.ds_shape, 0.125)
@@ -127,7 +105,8 @@ def main(store: str) -> None:
     """Print [losses of plain torch, {stage and type: losses}]."""
     offload.init(store)
     kinds = {f"ZeRO {stage}{' bf16' * bf16}": (stage, bf16) for stage in range(4) for bf16 in (False, True)}
-    offload.report([plain(), {name: train(*kind) for name, kind in kinds.items()}])
+    plain = offload.torch_losses(model(), batches(), loss, 0.1, _CLIP)
+    offload.report([plain, {name: train(*kind) for name, kind in kinds.items()}])
 
 
 class Expert(nn.Module):
@@ -154,25 +133,14 @@ def experts(store: str, ranks: int) -> None:
             torch.manual_seed(0)
             layer = MoE(8, Expert(), num_experts=12, ep_size=ranks, k=1, min_capacity=32, use_rts=False)
             params: Any = {"params": list(layer.parameters()), "name": "all"}
-            config = {
-                "train_micro_batch_size_per_gpu": 32,
-                "bf16": {"enabled": bf16},
-                "zero_optimization": {"stage": stage},
-                # Not Adam, of which ZeRO 0 in bf16 counts a step too many.
-                "optimizer": {"type": "SGD", "params": {"lr": 1.0}},
-                "zero_allow_untested_optimizer": True,
-            }
             engine = deepspeed.initialize(
                 model=layer,
                 model_parameters=split_params_into_different_moe_groups_for_optimizer(params),
-                config=config,
+                # Not Adam, of which ZeRO 0 in bf16 counts a step too many.
+                config=offload.sgd(stage, 1.0, rows=32, bf16=bf16),
             )[0]
-            losses = []
-            for _ in range(3):
-                given = torch.linspace(-1, 1, 256).view(32, 8).to(torch.bfloat16 if bf16 else torch.float32)
-                loss = engine(given)[0].float().square().mean()
-                engine.backward(loss)
-                engine.step()
-                losses.append(loss.item())
-            found[f"ZeRO {stage}{' bf16' * bf16}"] = losses
+            rows = torch.linspace(-1, 1, 256).view(32, 8).to(torch.bfloat16 if bf16 else torch.float32)
+            found[f"ZeRO {stage}{' bf16' * bf16}"] = offload.engine_losses(
+                engine, [rows] * 3, lambda engine, rows: engine(rows)[0].float().square().mean()
+            )
     offload.report(found)
