@@ -61,7 +61,8 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     yield docs / "results/conformance.md", page("conformance", **data)
     features = workspace.read_toml(root / SHOWN)["shown"]
     cells = [[shown(feature, result) for result in results] for feature in features]
-    yield docs / "matrix.md", page("matrix", words=WORDS, keys=keys, cells=cells)
+    rows = [each for row in cells for each in alike(row)]
+    yield docs / "matrix.md", page("matrix", words=WORDS, keys=keys, cells=cells, rows=rows)
     ops = [[f"`{op}`", *(implemented(key, op) for key in keys)] for op in (*UPSTREAM, *ONE_DEVICE)]
     text = page("implementations", keys=keys, rows=ops, meanings=[*Implementation])
     yield docs / "results/implementations.md", text
@@ -173,6 +174,15 @@ def shown(row: Mapping[str, Any], result: Results) -> tuple[str, ...]:
     command = f"`{sim}python -m pytest --pyargs accel_testkit.{kind} --accel {key}`"
     what = "; ".join(parts) if outcomes else ""
     return feature, key, evidence, what, result.recorded.get(kind, ""), about, command
+
+
+def alike(cells: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of a feature with the accelerators of equal ones in one row; KEY is theirs in the command."""
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for feature, key, *rest, command in cells:
+        keys.setdefault((feature, *rest, re.sub(rf"(?<= ){key}\b", "KEY", command)), []).append(key)
+    for (feature, *rest, command), found in keys.items():
+        yield feature, ", ".join(found), *rest, command.replace("KEY", found[0] if len(found) == 1 else "KEY")
 
 
 # ----------------------------------------------------------------------------------------------------- the program

@@ -7,6 +7,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!table) return;
   const rows = [...table.tBodies[0].rows];
   const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  const words = (row, column) => row.cells[column].textContent.trim().split(", ");
   const form = document.createElement("form");
   form.className = "matrix-filter";
   form.setAttribute("aria-label", "Filter the table");
@@ -18,7 +19,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const select = document.createElement("select");
     select.name = name;
     select.append(new Option("all", ""));
-    const values = new Set(rows.map((row) => row.cells[column].textContent.trim()));
+    const values = new Set(rows.flatMap((row) => words(row, column)));
     values.forEach((value) => select.append(new Option(value, value)));
     label.append(name + " ", select);
     form.append(label);
@@ -32,7 +33,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const filter = () => {
     let shown = 0;
     rows.forEach((row) => {
-      const fits = ({ column, select }) => !select.value || row.cells[column].textContent.trim() === select.value;
+      const fits = ({ column, select }) => !select.value || words(row, column).includes(select.value);
       row.hidden = !lists.every(fits);
       shown += row.hidden ? 0 : 1;
     });

@@ -221,10 +221,10 @@ def test_only_roots_cache_serves_other_users(scene: Scene, builder: int) -> None
         path.chmod(0o755)
     if builder == ATTACKER:
         assert "belongs to user 54321" in scene.load()
-        return
-    built = build.published(scene.source)
-    assert scene.load() == "42"
-    assert as_user(VICTIM, lambda: build.published(scene.source)) == built
+    else:
+        built = build.published(scene.source)
+        assert scene.load() == "42"
+        assert as_user(VICTIM, lambda: build.published(scene.source)) == built
 
 
 @pytest.mark.parametrize("umask", [0, 0o002])
