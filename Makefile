@@ -29,7 +29,7 @@ help:
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
 $(BIN)/.ready: constraints.txt requirements-dev.txt requirements-docs.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
-	@echo "setting up $(VENV): a minute with a fast network, most of it for torch"
+	@echo "setting up $(VENV): two to three minutes with a fast network"
 	$(PYTHON) -m venv $(VENV)
 	env -u DS_ACCELERATOR ci/install $(BIN)/python torch deepspeed $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
 	touch $@

@@ -57,9 +57,8 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
     compile_library = compile_library or compiler.compile_library
     try:
         with contextlib.suppress(FileNotFoundError):
-            trust.read(
-                trust.checked(home, create=True) / _LOCK
-            )  # opening a link would empty what it leads to
+            # Opening a link would empty what it leads to.
+            trust.read(trust.checked(home, create=True) / _LOCK)
         with _locked(home) as locked:
             return _published(home, stem) or _build(source, home, stem, compile_library, locked)
     except CacheUnusable:

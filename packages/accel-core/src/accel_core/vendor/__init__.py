@@ -422,7 +422,7 @@ def runtime_evidence(
     version = distribution_version(name)
     present, found = found_devices(files, pci_vendor)
     if version is None:
-        return Evidence(False, present, f"{name} is not installed")
+        return Evidence(False, present, f"{name} is not installed" + (f"; {found}" if present else ""))
     untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
     reason = "; ".join((untested or f"{name} {version}", *notes, found))
     return Evidence(True, present or None, reason, untested)

@@ -73,9 +73,8 @@ def notes(facts: Facts) -> Iterator[Remark]:
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
     if facts.place.variables:
-        yield Remark(
-            "rank", "launcher", f"a run is one of several ranks: {facts.place.variables}", "nothing to do"
-        )
+        found = f"a run is one of several ranks: {facts.place.variables}"
+        yield Remark("rank", "launcher", found, "nothing to do")
     if facts.place.unknown:
         found = (
             f"{', '.join(facts.place.unknown)} may be the rank of a launcher that accel-core does not know"
@@ -85,7 +84,9 @@ def notes(facts: Facts) -> Iterator[Remark]:
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
-        found = "a run would end on the CPU: no other accelerator is present"
+        here = ", ".join(c.label for c in facts.explanation.candidates if c.hardware and c.key != CPU_KEY)
+        why = f"no runtime counts the device of {here}" if here else "no other accelerator is present"
+        found = f"a run would end on the CPU: {why}"
         yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
     if chosen.upstream:
         why = f", because {chosen.replaces} cannot be used" if chosen.replaces else ""
