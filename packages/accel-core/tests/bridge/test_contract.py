@@ -11,10 +11,12 @@ import pytest
 from accel_core import DeepSpeedAccelerator
 from accel_core.vendor import deepspeed_folder
 
+from ..site_packages import SitePackages
+
 pytestmark = pytest.mark.upstream
 
 
-_PAST_THE_TABLE = """
+_BOUND_BUILDERS = """
 import ast, importlib, json
 from pathlib import Path
 import deepspeed
@@ -39,7 +41,7 @@ except NotImplementedError as error:
 
 
 def test_every_bound_builder_is_forwarding(toy: Any) -> None:
-    found, error = toy.run(_PAST_THE_TABLE).report
+    found, error = toy.run(_BOUND_BUILDERS).report
     assert "deepspeed.compile.util:DeepCompileBuilder" in found
     assert all(found.values()), found
     assert "DeepCompileBuilder cannot be loaded" in error
@@ -59,25 +61,19 @@ _CONCRETE = """
     def quantum_entangle(self):
         return type(self).__name__
 """
-_CLASSES = ("cpu_accelerator", "cuda_accelerator")
 
 
 def _patched(folder: Path, version: str, interface: str = "", backends: str = "") -> Path:
     """A folder whose deepspeed is the installed one but for text at the end of the accelerator classes."""
-    real, copy = deepspeed_folder(), folder / "deepspeed"
-    assert real is not None
+    real, copy = deepspeed_folder() or Path(), folder / "deepspeed"
     (copy / "accelerator").mkdir(parents=True)
     for entry in real.iterdir():
         if entry.name not in ("accelerator", "__pycache__"):
             (copy / entry.name).symlink_to(entry)
+    added = {"abstract_accelerator": interface, "cpu_accelerator": backends, "cuda_accelerator": backends}
     for file in (real / "accelerator").glob("*.py"):
-        added = (
-            interface if file.stem == "abstract_accelerator" else backends if file.stem in _CLASSES else ""
-        )
-        (copy / "accelerator" / file.name).write_text(file.read_text() + added)
-    metadata = folder / f"deepspeed-{version}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: deepspeed\nVersion: {version}\n")
+        (copy / "accelerator" / file.name).write_text(file.read_text() + added.get(file.stem, ""))
+    SitePackages(folder).distribution("deepspeed", version)
     return folder
 
 

@@ -9,232 +9,185 @@ import pytest
 
 pytestmark = pytest.mark.upstream
 
-_HOLD = "import agreement; agreement.hold('accel_toy')"
+#: Programs that end with them have one accelerator. FIRST is what a program does first.
+TOY, CLASSIC = (f"import agreement; agreement.hold('accel_{name}')" for name in ("toy", "classic"))
+AUTOLOAD_OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+ASKED = {"DS_ACCELERATOR": "classic"}
 
-_OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-_ORDERS: dict[str, tuple[str, dict[str, str]]] = {
-    "vendor first": ("import accel_toy.accelerator", {}),
-    "core first": ("import accel_core", {}),
-    "core's selection first": ("import accel_core; accel_core.get_accelerator()", {}),
-    "torch first": ("import torch", {}),
-    "deepspeed first": ("import deepspeed", {}),
-    "deepspeed's builders first": ("from deepspeed.ops.op_builder import CPUAdamBuilder", {}),
-    "launcher's import first": ("import deepspeed.launcher.launch", {}),
-    "off, core first": ("import accel_core", _OFF),
-    "off, vendor first": ("import accel_toy.accelerator", _OFF),
-    "off, vendor's package first": ("import accel_toy", _OFF),
-    "off, torch, then core": ("import torch, accel_core", _OFF),
-    "off, deepspeed, then core": ("import deepspeed; import accel_core", _OFF),
-    "off, deepspeed's whole ops, then core": (
-        "import deepspeed.ops.op_builder.all_ops; import accel_core",
-        _OFF,
-    ),
-    "off, deepspeed's compatible ops, then core": (
-        "import deepspeed; deepspeed.ops.__compatible_ops__; import accel_core",
-        _OFF,
-    ),
+ORDERS = {
+    "vendor first": "import accel_toy.accelerator",
+    "core first": "import accel_core",
+    "core's selection first": "import accel_core; accel_core.get_accelerator()",
+    "torch first": "import torch",
+    "deepspeed first": "import deepspeed",
+    "deepspeed's builders first": "from deepspeed.ops.op_builder import CPUAdamBuilder",
+    "launcher's import first": "import deepspeed.launcher.launch",
+}
+ORDERS_WITHOUT_AUTOLOAD = {
+    "core first": "import accel_core",
+    "vendor first": "import accel_toy.accelerator",
+    "vendor's package first": "import accel_toy",
+    "torch, then core": "import torch, accel_core",
+    "deepspeed, then core": "import deepspeed; import accel_core",
+    "deepspeed's whole ops, then core": "import deepspeed.ops.op_builder.all_ops; import accel_core",
+    "deepspeed's compatible ops, then core": "import deepspeed; deepspeed.ops.__compatible_ops__; import accel_core",
     # As torch_npu does when a script imports it first; the variable is restored, for child processes.
-    "off while a runtime imports torch": (
-        "import os, torch; del os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD']; import accel_toy",
-        _OFF,
-    ),
+    "a runtime": "import os, torch; del os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD']; import accel_toy",
 }
-
-
-@pytest.mark.sample("torch first", "deepspeed's builders first", "off, torch, then core", "off while*")
-@pytest.mark.parametrize(("first", "variables"), _ORDERS.values(), ids=_ORDERS)
-def test_any_import_order(toy: Any, first: str, variables: dict[str, str]) -> None:
-    toy.run(f"{first}\n{_HOLD}", **variables)
-
-
-_LATE = {
-    "deepspeed's door": "from deepspeed.accelerator import set_accelerator",
-    "deepspeed's door, taken before": "set_accelerator = early",
-    "core's door": "from accel_core import set_accelerator",
+#: Accelerators and builders written against DeepSpeed's own classes.
+ORDERS_OF_CLASSIC = {
+    "core": "import accel_core; accel_core.get_accelerator()",
+    "deepspeed": "import deepspeed",
+    "deepspeed's base class": "import deepspeed.accelerator.abstract_accelerator",
+    "deepspeed, then the class": "import deepspeed, accel_classic.classic_accelerator",
 }
-
-
-@pytest.mark.sample("deepspeed's door, taken before")
-@pytest.mark.parametrize("door", _LATE.values(), ids=_LATE)
-def test_late_set_accelerator(both: Any, door: str) -> None:
-    both.run(
-        f"""
-        import deepspeed
-        from deepspeed.accelerator import set_accelerator as early
-        from deepspeed.ops.op_builder.all_ops import ALL_OPS
-        from accel_toy import Toy_Accelerator
-        import agreement
-        agreement.hold("accel_classic")
-        {door}
-        set_accelerator(Toy_Accelerator())
-        agreement.hold("accel_toy")
-        assert set(ALL_OPS) == {{"fused_adam", "deepspeed_not_implemented"}}
-        assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.ops.fused_adam"
-        """,
-        **_CLASSIC,
-    )
-
-
-def test_spawned_child_selects(toy: Any) -> None:
-    toy.run(
-        f"""
-        import multiprocessing, agreement
-        if __name__ == "__main__":
-            {_HOLD}
-            child = multiprocessing.get_context("spawn").Process(target=agreement.hold, args=("accel_toy",))
-            child.start()
-            child.join()
-            assert child.exitcode == 0
-        """
-    )
-
-
-_FORKS = {
+#: How a program gets `set_accelerator`.
+LATE = {
+    "deepspeed's": "from deepspeed.accelerator import set_accelerator",
+    "deepspeed's, bound before": "set_accelerator = early",
+    "core's": "from accel_core import set_accelerator",
+}
+LATE_PROGRAM = f"""
+import deepspeed
+from deepspeed.accelerator import set_accelerator as early
+from deepspeed.ops.op_builder.all_ops import ALL_OPS
+from accel_toy import Toy_Accelerator
+{CLASSIC}
+FIRST
+set_accelerator(Toy_Accelerator())
+{TOY}
+assert set(ALL_OPS) == {{"fused_adam", "deepspeed_not_implemented"}}
+assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.ops.fused_adam"
+"""
+FORKS = {
     "before any use": "import accel_core, torch, deepspeed.accelerator",
     "after the selection": "import deepspeed, accel_core; accel_core.get_accelerator()",
-    "after use": "import agreement; agreement.hold('accel_toy')",
+    "after use": TOY,
 }
+FORK_PROGRAM = f"""
+import os
+FIRST
+if (child := os.fork()) == 0:
+    status = 1
+    try:
+        {TOY}
+        status = 0
+    finally:
+        os._exit(status)
+assert os.waitpid(child, 0)[1] == 0
+{TOY}
+"""
+SPAWN_PROGRAM = f"""
+import multiprocessing
+{TOY}
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=agreement.hold, args=("accel_toy",))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+"""
+BRIDGE_OFF_PROGRAM = """
+FIRST
+import agreement
+agreement.untouched()
+import accel_core
+assert type(accel_core.get_accelerator()).__module__ == "accel_toy.accelerator"
+agreement.untouched()
+"""
+LOADED_OPS_PROGRAM = """
+import accel_core
+from accel_classic.classic_accelerator import Classic_Accelerator
+from accel_classic.op_builder.fused_adam import FusedAdamBuilder
+from deepspeed.ops.op_builder import FusedAdamBuilder as bound
+from deepspeed.ops.op_builder.builder import OpBuilder
+import sys, types
+
+other = types.ModuleType("other_fused_adam")
+sys.modules["other_fused_adam"] = other
+
+class OtherBuilder(FusedAdamBuilder):
+    def absolute_name(self):
+        return "other_fused_adam"
+
+class Other_Accelerator(Classic_Accelerator):
+    def get_op_builder(self, class_name):
+        return OtherBuilder if class_name == "FusedAdamBuilder" else None
+
+classic = Classic_Accelerator()
+accel_core.set_accelerator(classic)
+assert bound().load().__name__ == "accel_classic.fused_adam"
+assert OpBuilder._loaded_ops.keys() == {"fused_adam"}
+accel_core.set_accelerator(Other_Accelerator())
+assert bound().load() is other
+with accel_core.using(classic):
+    assert bound().load().__name__ == "accel_classic.fused_adam"
+assert bound().load() is other
+"""
+#: Asked first, core finds out by trying: importing the class imports deepspeed, which asks for the class.
+UNRECORDED_PROGRAM = f"""
+import dataclasses, accel_classic.vendor as vendor
+vendor.VENDOR = dataclasses.replace(vendor.VENDOR, imports_deepspeed=False)
+import accel_core
+FIRST
+{CLASSIC}
+"""
+SET_AFTER_FAILURE_PROGRAM = f"""
+try:
+    import deepspeed
+except ValueError:
+    import accel_core, accel_toy
+    accel_core.set_accelerator(accel_toy.Toy_Accelerator())
+{TOY}
+"""
+#: Programs that succeed, with their variables.
+PROGRAMS = {
+    **{name: (f"{first}\n{TOY}", {}) for name, first in ORDERS.items()},
+    **{f"off: {name}": (f"{first}\n{TOY}", AUTOLOAD_OFF) for name, first in ORDERS_WITHOUT_AUTOLOAD.items()},
+    **{f"asked for: {name}": (f"{first}\n{CLASSIC}", ASKED) for name, first in ORDERS_OF_CLASSIC.items()},
+    **{
+        f"by priority: {name}": (f"{first}\n{CLASSIC}", {"CLASSIC_PRIORITY": "3000", **AUTOLOAD_OFF})
+        for name, first in ORDERS_OF_CLASSIC.items()
+    },
+    **{
+        f"set late by {name}": (LATE_PROGRAM.replace("FIRST", setter), ASKED) for name, setter in LATE.items()
+    },
+    **{f"fork {name}": (FORK_PROGRAM.replace("FIRST", before), {}) for name, before in FORKS.items()},
+    **{
+        f"bridge off: {first}": (BRIDGE_OFF_PROGRAM.replace("FIRST", first), {"ACCEL_BRIDGE": "0"})
+        for first in ("import deepspeed", "import accel_core", "import accel_core, deepspeed")
+    },
+    **{
+        f"unrecorded: {first}": (UNRECORDED_PROGRAM.replace("FIRST", first), ASKED)
+        for first in ("import deepspeed", "accel_core.get_accelerator()")
+    },
+    "spawn": (SPAWN_PROGRAM, {}),
+    "loaded ops are kept per builder": (LOADED_OPS_PROGRAM, {}),
+    "set after a failed selection": (SET_AFTER_FAILURE_PROGRAM, {"DS_ACCELERATOR": "tpu"}),
+}
+SAMPLE = ("torch first", "deepspeed's builders first", "off: torch, then core", "off: a runtime")
+SAMPLE += ("asked for: deepspeed*class", "asked for: deepspeed", "set late by *before", "fork after use")
+SAMPLE += ("bridge off: import deepspeed", "unrecorded: import deepspeed", "spawn", "loaded*", "set after*")
 
 
-@pytest.mark.sample("after use")
-@pytest.mark.parametrize("before", _FORKS.values(), ids=_FORKS)
-def test_forked_child_has_parents_accelerator(toy: Any, before: str) -> None:
-    toy.run(
-        f"""
-        import os
-        {before}
-        if (child := os.fork()) == 0:
-            status = 1
-            try:
-                import agreement
-                agreement.hold("accel_toy")
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
-        import agreement
-        agreement.hold("accel_toy")
-        """
-    )
-
-
-@pytest.mark.sample("import deepspeed")
-@pytest.mark.parametrize("first", ["import deepspeed", "import accel_core", "import accel_core, deepspeed"])
-def test_bridge_switched_off(toy: Any, first: str) -> None:
-    toy.run(
-        f"""
-        {first}
-        import agreement
-        agreement.untouched()
-        import accel_core
-        assert type(accel_core.get_accelerator()).__module__ == "accel_toy.accelerator"
-        agreement.untouched()
-        """,
-        ACCEL_BRIDGE="0",
-    )
+@pytest.mark.sample(*SAMPLE)
+@pytest.mark.parametrize(("program", "variables"), PROGRAMS.values(), ids=PROGRAMS)
+def test_program_has_one_accelerator(both: Any, program: str, variables: dict[str, str]) -> None:
+    both.run(program, **variables)
 
 
 @pytest.mark.parametrize("first", ["import deepspeed", "import torch"])
-def test_failing_torch_npu_is_left_to_npu(toy: Any, first: str, tmp_path: Path) -> None:
+def test_failing_torch_npu_is_left_to_npu(both: Any, first: str, tmp_path: Path) -> None:
     (tmp_path / "torch_npu.py").write_text("raise OSError('libhccl.so: cannot open shared object file')")
-    toy.run(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{first}\n{_HOLD}", DS_ACCELERATOR="toy")
+    both.run(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{first}\n{TOY}", DS_ACCELERATOR="toy")
 
 
-# --- accelerators and builders written against DeepSpeed's own classes keep working, through every door
-
-_HOLD_CLASSIC = "import agreement; agreement.hold('accel_classic')"
-_CLASSIC = {"DS_ACCELERATOR": "classic"}
-_FIRST = {
-    "core asks first": "import accel_core; accel_core.get_accelerator()",
-    "deepspeed asks first": "import deepspeed",
-    "deepspeed's base class first": "import deepspeed.accelerator.abstract_accelerator",
-}
-
-
-@pytest.mark.sample("asked for-deepspeed asks first")
-@pytest.mark.parametrize("first", _FIRST.values(), ids=_FIRST)
-@pytest.mark.parametrize(
-    "variables", [_CLASSIC, {"CLASSIC_PRIORITY": "3000", **_OFF}], ids=["asked for", "by priority, off"]
-)
-def test_class_derived_from_deepspeeds(classic: Any, first: str, variables: dict[str, str]) -> None:
-    classic.run(f"{first}\n{_HOLD_CLASSIC}", **variables)
-
-
-def test_core_constructs_derived_class_once(classic: Any) -> None:
-    classic.run(
-        """
-        import sys, accel_core
-        assert "deepspeed" not in sys.modules
-        first = accel_core.get_accelerator()
-        assert "deepspeed" in sys.modules
-        assert accel_core.get_accelerator() is first
-        said = accel_core.explain()
-        assert (said.chosen, said.error) == ("classic", ""), said
-        import gc
-        assert [o for o in gc.get_objects() if type(o).__name__ == "Classic_Accelerator"] == [first]
-        """,
-        **_CLASSIC,
-    )
-
-
-def test_loaded_ops_are_kept_per_builder(both: Any) -> None:
-    both.run(
-        """
-        import accel_core
-        from accel_classic.classic_accelerator import Classic_Accelerator
-        from accel_classic.op_builder.fused_adam import FusedAdamBuilder
-        from deepspeed.ops.op_builder import FusedAdamBuilder as bound
-        from deepspeed.ops.op_builder.builder import OpBuilder
-        import sys, types
-
-        other = types.ModuleType("other_fused_adam")
-        sys.modules["other_fused_adam"] = other
-
-        class OtherBuilder(FusedAdamBuilder):
-            def absolute_name(self):
-                return "other_fused_adam"
-
-        class Other_Accelerator(Classic_Accelerator):
-            def get_op_builder(self, class_name):
-                return OtherBuilder if class_name == "FusedAdamBuilder" else None
-
-        classic = Classic_Accelerator()
-        accel_core.set_accelerator(classic)
-        assert bound().load().__name__ == "accel_classic.fused_adam"
-        assert OpBuilder._loaded_ops.keys() == {"fused_adam"}
-        accel_core.set_accelerator(Other_Accelerator())
-        assert bound().load() is other
-        with accel_core.using(classic):
-            assert bound().load().__name__ == "accel_classic.fused_adam"
-        assert bound().load() is other
-        """
-    )
-
-
-def test_derived_class_imported_before_deepspeed(classic: Any) -> None:
+def test_derived_class_imported_before_deepspeed(both: Any) -> None:
     # The import asks for deepspeed, whose import asks for an object of the class that is being imported.
-    failed = classic.attempt("import accel_classic.classic_accelerator", **_CLASSIC)
+    failed = both.attempt("import accel_classic.classic_accelerator", **ASKED)
     assert failed.status == 1
     assert "DS_ACCELERATOR=classic cannot be used" in failed.err
     assert "circular import" in failed.err
     assert "; import deepspeed before accel_classic.classic_accelerator" in failed.err
-    classic.run(f"import deepspeed, accel_classic.classic_accelerator\n{_HOLD_CLASSIC}", **_CLASSIC)
-
-
-@pytest.mark.sample("import deepspeed")
-@pytest.mark.parametrize("first", ["import deepspeed", "accel_core.get_accelerator()"])
-def test_derived_class_without_record_of_it(classic: Any, first: str) -> None:
-    # Asked first, core finds out by trying: importing the class imports deepspeed, which asks for the class.
-    classic.run(
-        f"""
-        import dataclasses, accel_classic.vendor as vendor
-        vendor.VENDOR = dataclasses.replace(vendor.VENDOR, imports_deepspeed=False)
-        import accel_core
-        {first}
-        {_HOLD_CLASSIC}
-        """,
-        **_CLASSIC,
-    )
 
 
 # --- a selection that failed and was caught fails again, the same way; nobody ends on the CPU silently
@@ -288,25 +241,10 @@ _UNREADABLE = "InvalidEnvironment: cannot read the switch"
         ("deepspeed, accelerator", {"ACCEL_STRICT": "perhaps"}, f"{_UNREADABLE} ACCEL_STRICT"),
     ],
 )
-def test_failed_selection_fails_again(toy: Any, steps: str, variables: dict[str, str], kind: str) -> None:
-    raised = toy.run(_TWICE.replace("{steps}", steps), **variables).report
+def test_failed_selection_fails_again(both: Any, steps: str, variables: dict[str, str], kind: str) -> None:
+    raised = both.run(_TWICE.replace("{steps}", steps), **variables).report
     assert len(set(raised)) == 1, raised
     assert raised[0].startswith(kind)
-
-
-def test_set_accelerator_after_failed_selection(toy: Any) -> None:
-    toy.run(
-        """
-        try:
-            import deepspeed
-        except ValueError:
-            import accel_core, accel_toy
-            accel_core.set_accelerator(accel_toy.Toy_Accelerator())
-        import agreement
-        agreement.hold("accel_toy")
-        """,
-        DS_ACCELERATOR="tpu",
-    )
 
 
 # --- what a program reads on its terminal: one warning when it ends on the CPU, none when it sets an accelerator
@@ -396,21 +334,8 @@ def test_workers_do_not_warn(children: Any, program: str) -> None:
     assert said.err.count(CPU) == 1, said.err
 
 
-def test_no_warning_of_replaced_cpu(toy: Any) -> None:
-    said = toy.run(
-        """
-        import deepspeed
-        from accel_toy import Toy_Accelerator
-        deepspeed.accelerator.set_accelerator(Toy_Accelerator())
-        assert type(deepspeed.accelerator.get_accelerator()) is Toy_Accelerator
-        """,
-        TOY_PRIORITY="-5",
-    )
-    assert CPU not in said.err
-
-
-def test_runtime_that_aborts_is_named_last(toy: Any) -> None:
-    died = toy.attempt(
+def test_runtime_that_aborts_is_named_last(both: Any) -> None:
+    died = both.attempt(
         """
         import accel_toy.driver, os
         accel_toy.driver.device_count = os.abort
@@ -429,8 +354,8 @@ def test_runtime_that_aborts_is_named_last(toy: Any) -> None:
 # ------------------------------------------------------------------------------- deepspeed came first
 
 
-def test_deepspeeds_earlier_choice_is_replaced(toy: Any) -> None:
-    said = toy.run(
+def test_deepspeeds_earlier_choice_is_replaced(both: Any) -> None:
+    said = both.run(
         """
         import deepspeed
         from deepspeed.accelerator import get_accelerator as early
@@ -440,13 +365,13 @@ def test_deepspeeds_earlier_choice_is_replaced(toy: Any) -> None:
         now = deepspeed.accelerator.get_accelerator()
         assert now is early() is accel_core.get_accelerator() is not before
         """,
-        **_OFF,
+        **AUTOLOAD_OFF,
     )
     assert said.err.count("deepspeed was imported ahead of accel_core and uses its own CPU_Accelerator") == 1
 
 
-def test_earlier_set_accelerator_is_kept(classic: Any) -> None:
-    said = classic.run(
+def test_earlier_set_accelerator_is_kept(both: Any) -> None:
+    said = both.run(
         """
         from deepspeed.accelerator import get_accelerator, set_accelerator
         from accel_classic.classic_accelerator import Classic_Accelerator
@@ -455,6 +380,6 @@ def test_earlier_set_accelerator_is_kept(classic: Any) -> None:
         import accel_core
         assert accel_core.get_accelerator() is own is get_accelerator()
         """,
-        **_OFF,
+        **AUTOLOAD_OFF,
     )
     assert "ahead of accel_core" not in said.err

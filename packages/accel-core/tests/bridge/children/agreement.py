@@ -1,43 +1,29 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The claim of the order matrix: every door leads to one accelerator, and to its op builders."""
+"""The claim of the order matrix: every function that returns the accelerator returns one, with its op builders."""
 
 from typing import Any
 
 
 def hold(package: str) -> None:
-    """Assert it, for the accelerator of this package, through DeepSpeed's doors and accel_core's."""
-    accelerator_agrees(package)
-    builders_agree(package)
-    tables_agree()
-    derived_builders_agree()
-
-
-def accelerator_agrees(package: str) -> None:
-    """One object, under every name by which it can be had."""
-    import deepspeed
+    """Assert it, for the accelerator of this package."""
+    import deepspeed.ops.adam.cpu_adam
+    import deepspeed.ops.adam.fused_adam
     from deepspeed import accelerator  # not as an attribute: an import that failed before leaves that unset
     from deepspeed.accelerator import real_accelerator
+    from deepspeed.ops import op_builder
+    from deepspeed.ops.op_builder import all_ops
     from deepspeed.runtime import engine
 
     import accel_core
 
-    current = accel_core.get_accelerator()
+    current: Any = accel_core.get_accelerator()
     assert type(current).__module__.partition(".")[0] == package, current
     doors = [deepspeed, accelerator, real_accelerator, engine]
     assert [door.get_accelerator() for door in doors] == [current] * len(doors)
     assert real_accelerator.ds_accelerator is current
 
-
-def builders_agree(package: str) -> None:
-    """The names that DeepSpeed's modules have bound stand for the builders of the accelerator of the moment."""
-    import deepspeed.ops.adam.cpu_adam
-    import deepspeed.ops.adam.fused_adam
-    import deepspeed.ops.op_builder as op_builder
-
-    import accel_core
-
-    current: Any = accel_core.get_accelerator()
+    # The names that DeepSpeed's modules have bound stand for the builders of the current accelerator.
     fused = current.get_op_builder("FusedAdamBuilder")
     for module in (op_builder, deepspeed.ops.adam.fused_adam):
         bound = module.FusedAdamBuilder
@@ -52,41 +38,22 @@ def builders_agree(package: str) -> None:
         assert not isinstance(fused(), op_builder.NotImplementedBuilder)
         assert missing.is_compatible() is False
 
-
-def tables_agree() -> None:
-    """ALL_OPS and what is made from it hold this accelerator's builders, and no other's."""
-    import deepspeed.ops
-    from deepspeed.ops.op_builder import all_ops
-
-    import accel_core
-
-    current: Any = accel_core.get_accelerator()
+    # ALL_OPS and what is made from it hold this accelerator's builders only.
     ops = dict(all_ops.ALL_OPS)
     ops.pop("deepspeed_not_implemented", None)
-    assert {name: type(op) for name, op in ops.items()} == {
-        "fused_adam": current.get_op_builder("FusedAdamBuilder")
-    }
+    assert {name: type(op) for name, op in ops.items()} == {"fused_adam": fused}
     assert all_ops.accelerator_name == current._name
     compatible = dict(deepspeed.ops.__compatible_ops__)
     assert compatible.pop("deepspeed_not_implemented") is False
     assert compatible == {"fused_adam": True}
 
-
-def derived_builders_agree() -> None:
-    """A class derived from a bound name derives from the builder behind it."""
-    from deepspeed.ops.op_builder import FusedAdamBuilder
-
-    import accel_core
-
-    class Derived(FusedAdamBuilder):  # type: ignore[misc,valid-type]
+    # A class derived from a bound name derives from the builder behind it.
+    class Derived(op_builder.FusedAdamBuilder):  # type: ignore[misc,name-defined]
         NAME = "derived"
 
-    current: Any = accel_core.get_accelerator()
-    real = current.get_op_builder("FusedAdamBuilder")
-    assert issubclass(Derived, real)
-    assert issubclass(Derived, FusedAdamBuilder)
-    assert isinstance(Derived(), real)
-    assert isinstance(Derived(), FusedAdamBuilder)
+    for base in (fused, op_builder.FusedAdamBuilder):
+        assert issubclass(Derived, base)
+        assert isinstance(Derived(), base)
 
 
 def untouched() -> None:
