@@ -95,11 +95,12 @@ class SitePackages:
         record: str = "",
         vendor: str = VENDOR,
         accelerator: str = _ACCELERATOR,
+        requires: tuple[str, ...] = (),
     ) -> str:
         """Install a vendor package whose functions have these bodies; return the name of its module."""
         package = package or f"accel-{key}"
         module = f"fake_{re.sub('[^a-z]', '_', package)}"
-        self.distribution(package, version, {"accel.vendors": {key: f"{module}.vendor:VENDOR"}})
+        self.distribution(package, version, {"accel.vendors": {key: f"{module}.vendor:VENDOR"}}, requires)
         values = {
             "key": key, "interface": interface, "module": module, "package": package, "record": record,
             "priority": devices.known_device(key).priority if priority is None else priority,

@@ -6,20 +6,20 @@ import importlib
 import importlib.metadata
 import json
 import os
-import shutil
+import pty
 import subprocess
 import sys
 import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 
 import accel_core
 from accel_core import processes
-from accel_core.vendor import INTERFACE_VERSION
 
 from ..site_packages import SitePackages
 
@@ -29,29 +29,33 @@ NEEDED = ("packaging", "typing_extensions", "wrapt", "psutil", "rich", "pygments
 #: Nothing of these may leak in from the shell that runs the tests.
 OURS = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "COLUMNS", "NO_COLOR")
 
-VENDOR = """
-from accel_core.interface import DeepSpeedAccelerator
-from accel_core.vendor import Confirmation, Evidence, Vendor
-
-VENDOR = Vendor({arguments})
-
-
-def evidence():
-    return Evidence(True, True if {key!r} == "cpu" else None, "the runtime of {key} is installed")
-
-
-def confirm():
-    import torch
-
-{confirm}
-
-
-methods = {{name: lambda self, *a, **k: None for name in DeepSpeedAccelerator.__abstractmethods__}}
-methods |= {{"device_name": lambda self, i=None: "{key}", "__module__": __name__}}
-Toy = type("Toy", (DeepSpeedAccelerator,), methods)
+PROGRAM = """
+import sys
+from accel_core.cli.main import main
+try:
+    sys.exit(main({arguments}))
+finally:
+    print(*sorted({{"torch", "deepspeed", "rich"}} & sys.modules.keys()), file=sys.stderr)
 """
+#: An accelerator of the fake torch.
+ACCELERATOR = """
+from accel_core.interface import DeepSpeedAccelerator
 
+class Fake_Accelerator(DeepSpeedAccelerator):
+    def device_name(self, device_index=None): return {key!r}
 
+Fake_Accelerator.__abstractmethods__ = frozenset()
+"""
+#: An accelerator of the real one: the CPU, with the ops of fakes/odd_builders.py.
+ODD = """
+from accel_core.device import TorchDeviceAccelerator
+from odd_builders import TABLE
+
+class Fake_Accelerator(TorchDeviceAccelerator):
+    def __init__(self): super().__init__("cpu", collectives="gloo", ops=TABLE)
+
+Fake_Accelerator.__abstractmethods__ = frozenset()
+"""
 #: What DeepSpeed gives where accel_core is not joined to it.
 OWN_ACCELERATOR = """
 class Own_Accelerator:
@@ -95,10 +99,8 @@ class Environment(SitePackages):
 
     def torch(self, version: str = "2.13.0") -> None:
         """The fake torch."""
-        shutil.copytree(FAKES / "torch", self.path / "torch")
-        (self.path / "torch/version.py").write_text(
-            f"__version__ = {version!r}\ncuda = None\nhip = None\nxpu = None\n"
-        )
+        self.module("torch/__init__.py", (FAKES / "torch.py").read_text())
+        self.module("torch/version.py", f"__version__ = {version!r}\ncuda = hip = xpu = None\n")
         self.distribution("torch", version)
 
     def deepspeed(self, version: str) -> None:
@@ -115,24 +117,11 @@ class Environment(SitePackages):
     def vendor(
         self, key: str, priority: int = 2000, confirm: str = "", devices: int = 2, **more: Any
     ) -> None:
-        """A vendor package accel-<key>; `confirm` is the body of that function ahead of its answer."""
-        module, package = f"vendor_{key}{more.get('variant', '')}", more.pop("package", f"accel-{key}")
-        requires = more.pop("requires_dist", ())
-        fields = {
-            "key": key,
-            "interface": INTERFACE_VERSION,
-            "accelerator": f"{module}:Toy",
-            "probe": module,
-            "priority": priority,
-            "distribution": package,
-            "requires": f"torch_{key}",
-            **more,
-        }
-        body = f"{dedent(confirm)}\nreturn Confirmation({devices}, 'the runtime counts {devices}')"
-        arguments = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-        indented = "\n".join(f"    {line}" for line in body.splitlines())
-        self.module(f"{module}.py", VENDOR.format(arguments=arguments, key=key, confirm=indented))
-        self.distribution(package, "1.0", {"accel.vendors": {key: f"{module}:VENDOR"}}, requires)
+        """A vendor package accel-<key>; `confirm` is what that function does ahead of its answer."""
+        counts = (
+            f"import torch; {confirm}\n    return Confirmation({devices}, 'its runtime counts {devices}')"
+        )
+        self.install(key, priority=priority, confirm=counts, accelerator=ACCELERATOR, **more)
 
     def cpu(self) -> None:
         """A pretend accel-cpu."""
@@ -145,34 +134,34 @@ class Environment(SitePackages):
         self.cpu()
         return self
 
-    def python_module(self, name: str, **variables: str) -> Result:
-        """A module of the site folder, run as a program."""
-        return run(self.python, "-m", name, PYTHONPATH=str(self.path), **variables)
+    def python_module(self, name: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+        """A module, run as a program; one of the site folder, or of what is installed."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        environment = {**kept, "PYTHONPATH": str(self.path), **variables}
+        done = processes.run([str(self.python), "-m", name, *arguments], 300, env=environment, cwd=cwd)
+        return Result(done.returncode, done.stdout, done.stderr)
 
-    def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+    def imports(self, *arguments: str, **variables: str) -> tuple[Result, list[str]]:
+        """`accel …`, and the large modules that it has imported."""
+        self.module("program.py", PROGRAM.format(arguments=arguments))
+        result = self.python_module("program", **variables)
+        return result, result.err.splitlines()[-1].split()
+
+    def run(self, *arguments: str, **more: Any) -> Result:
         """`accel …` in this environment."""
-        return run(
-            self.python, "-m", "accel_core.cli", *arguments, cwd=cwd, PYTHONPATH=str(self.path), **variables
-        )
+        return self.python_module("accel_core.cli", *arguments, **more)
 
-    def doctor(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+    def doctor(self, *arguments: str, **more: Any) -> Result:
         """`accel doctor --json …` in this environment; what does not hang has a minute, on a busy machine too."""
         patience = () if "--timeout" in arguments else ("--timeout", "60")
-        of_torch = {"TORCH_EXTENSIONS_DIR": str(self.path / "extensions"), **variables}
-        return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **of_torch)
+        more = {"TORCH_EXTENSIONS_DIR": str(self.path / "extensions"), **more}
+        return self.run("doctor", "--json", *patience, *arguments, **more)
 
     def start(self, *arguments: str, stdout: int, stderr: int, **variables: str) -> subprocess.Popen[bytes]:
         """`accel …` in this environment, which a test watches; a terminal, if it has one, is 100 columns wide."""
         environment = {**os.environ, "PYTHONPATH": str(self.path), "TERM": "xterm", "COLUMNS": "100"}
         command = [self.python, "-m", "accel_core.cli", *arguments]
         return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment | variables)
-
-
-def run(python: Path | str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    command = [str(python), *arguments]
-    done = processes.run(command, 300, env={**kept, **variables}, cwd=cwd)
-    return Result(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="session")
@@ -210,7 +199,35 @@ def healthy(bare: Environment) -> Environment:
 def odd(tmp_path: Path) -> Environment:
     """The interpreter of the tests, with the package accel-odd."""
     site = tmp_path / "site"
-    shutil.copytree(FAKES / "odd", site)
+    site.mkdir()
     environment = Environment(Path(sys.executable), site)
-    environment.distribution("accel-odd", entry_points={"accel.vendors": {"odd": "odd_vendor:VENDOR"}})
+    environment.module("odd_builders.py", (FAKES / "odd_builders.py").read_text())
+    crash = "import os; os.getenv('ODD_CRASH') and os.abort()"
+    environment.install("odd", priority=1, confirm=f"{crash}; return Confirmation(1, 'one')", accelerator=ODD)
     return environment
+
+
+@contextmanager
+def terminal(
+    start: Callable[[int], "subprocess.Popen[bytes]"],
+) -> Iterator[tuple["subprocess.Popen[bytes]", Callable[[str], str]]]:
+    """Start a program on a terminal; also yield a function that returns what it shows up to a text."""
+    ours, theirs = pty.openpty()
+
+    def read_until(text: str) -> str:
+        """Return what is shown up to the text; up to the end without one."""
+        shown = ""
+        while not text or text not in shown:
+            try:
+                data = os.read(ours, 4096)
+            except OSError:  # Linux's end of a terminal
+                data = b""
+            if not data:
+                break
+            shown += data.decode("utf-8", "replace")
+        return shown
+
+    with start(theirs) as process:
+        os.close(theirs)
+        yield process, read_until
+    os.close(ours)

@@ -3,8 +3,6 @@
 """`accel ops`: what is served, whether it loads and computes the right thing, how it is shown; profiles of scripts."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from accel_core.cli.ops.listing import Row
 from accel_core.errors import OpFailed
 from accel_core.op_builder import self_test
 
-from .conftest import Environment, Result
+from .conftest import Environment, Result, terminal
 
 HOST = torch.device("cpu")
 
@@ -44,7 +42,7 @@ def process(row: dict[str, Any]) -> str:
     return str(row["reason"].rpartition(" in ")[2])
 
 
-def test_list_names_what_is_served_and_why_the_rest_is_not(ops: Run) -> None:
+def test_list_has_served_and_missing_ops(ops: Run) -> None:
     result, rows = ops("list")
     assert result.status == 0
     assert [name for name, row in rows.items() if row["state"] == "served"] == [
@@ -53,7 +51,7 @@ def test_list_names_what_is_served_and_why_the_rest_is_not(ops: Run) -> None:
     assert "nobody has written it" in rows["AsyncIOBuilder"]["reason"]
 
 
-def test_where_an_op_came_from_is_said_as_it_is_after_loading(ops: Run) -> None:
+def test_reason_is_read_after_loading(ops: Run) -> None:
     _, rows = ops("list")
     assert rows["FusedAdamBuilder"]["reason"] == "to be compiled when first used"
     for action, done in (("build", "loaded"), ("test", "loaded and run on a tiny input")):
@@ -62,7 +60,7 @@ def test_where_an_op_came_from_is_said_as_it_is_after_loading(ops: Run) -> None:
         assert rows["FusedAdamBuilder"]["seconds"] >= 0
 
 
-def test_ops_share_a_process_until_one_crashes_and_the_rest_go_on_in_another(ops: Run) -> None:
+def test_ops_after_a_crash(ops: Run) -> None:
     names = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "OddLastBuilder")
     result, rows = ops("test", *names)
     assert result.status == 1
@@ -77,20 +75,12 @@ def test_ops_share_a_process_until_one_crashes_and_the_rest_go_on_in_another(ops
 
 
 @pytest.mark.parametrize("action", ["list", "build", "test"])
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("FusedAdam", "such as FusedAdamBuilder"),
-        ("fused_lion", "such as FusedLionBuilder"),
-    ],
-)
-def test_an_unknown_builder_is_wrong_usage_with_near_names(
-    ops: Run, action: str, name: str, message: str
-) -> None:
+@pytest.mark.parametrize(("name", "near"), [("FusedAdam", "FusedAdam"), ("fused_lion", "FusedLion")])
+def test_unknown_builder_is_wrong_usage(ops: Run, action: str, name: str, near: str) -> None:
     result, rows = ops(action, "FusedAdamBuilder", name)
     assert (result.status, rows) == (2, {})
     assert "[ACC-701]" in result.err
-    assert message in result.err
+    assert f"such as {near}Builder" in result.err
 
 
 def test_named_builder_that_is_missing_fails(ops: Run) -> None:
@@ -99,21 +89,18 @@ def test_named_builder_that_is_missing_fails(ops: Run) -> None:
     assert ops("list", "AsyncIOBuilder")[0].status == 0
 
 
-def test_without_an_accelerator_the_error_is_that_of_the_selection(ops: Run) -> None:
-    result, rows = ops("build", DS_ACCELERATOR="nonsense")
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [({"DS_ACCELERATOR": "nonsense"}, ["[ACC-201]"]), ({"ODD_CRASH": "1"}, ["[ACC-203]", "died by SIGABRT"])],
+)
+def test_failed_selection_is_the_error(ops: Run, variables: dict[str, str], found: list[str]) -> None:
+    result, rows = ops("build", **variables)
     assert (result.status, rows) == (1, {})
-    assert "[ACC-201]" in result.err
-
-
-def test_a_selection_that_crashes_is_an_error_that_says_so(ops: Run) -> None:
-    result, rows = ops("build", ODD_CRASH="1")
-    assert (result.status, rows) == (1, {})
-    assert "[ACC-203]" in result.err
-    assert "died by SIGABRT" in result.err
+    assert all(text in result.err for text in found), result.err
 
 
 @pytest.mark.parametrize(("command", "absent"), [("list", "deepspeed"), ("build FusedAdamBuilder", "torch")])
-def test_no_large_module_is_imported_without_need(odd: Environment, command: str, absent: str) -> None:
+def test_no_large_module_is_imported(odd: Environment, command: str, absent: str) -> None:
     odd.module(
         "traced.py",
         f"""
@@ -127,7 +114,7 @@ def test_no_large_module_is_imported_without_need(odd: Environment, command: str
     assert odd.python_module("traced", DS_ACCELERATOR="odd").out.splitlines()[-1] == "0 False"
 
 
-def test_an_op_that_computes_something_wrong_fails_the_self_test() -> None:
+def test_wrong_result_fails_self_test() -> None:
     def adds(chunk: int, flag: object, lists: list[list[torch.Tensor]], lr: float, *_: object) -> None:
         lists[1][0].add_(lr)
 
@@ -135,7 +122,7 @@ def test_an_op_that_computes_something_wrong_fails_the_self_test() -> None:
         self_test.run("fused_adam", SimpleNamespace(multi_tensor_adam=adds), HOST)
 
 
-def test_an_op_without_a_known_input_is_said_to_be_only_loaded() -> None:
+def test_op_without_known_input() -> None:
     assert self_test.run("transformer", object(), HOST) == "loaded; no tiny input is known for it"
 
 
@@ -153,9 +140,8 @@ def start(odd: Environment, tmp_path: Path) -> Start:
     return lambda stdout: odd.start(*command, stdout=stdout, stderr=subprocess.DEVNULL, **variables)
 
 
-def test_in_a_pipe_an_op_s_line_comes_before_the_next_op_is_loaded(start: Start, tmp_path: Path) -> None:
+def test_pipe_gets_each_line_at_once(start: Start, tmp_path: Path) -> None:
     with start(subprocess.PIPE) as process:
-        assert process.stdout is not None
         lines = (line.decode() for line in process.stdout)
         # On a slow machine, reminders come first.
         first = next(line for line in lines if not line.endswith("so far\n"))
@@ -168,31 +154,13 @@ def test_in_a_pipe_an_op_s_line_comes_before_the_next_op_is_loaded(start: Start,
     assert last == last.rstrip()
 
 
-def read_until(terminal: int, text: str) -> str:
-    """What the terminal shows up to the text; up to the end without one."""
-    shown = ""
-    while not text or text not in shown:
-        try:
-            data = os.read(terminal, 4096)
-        except OSError:  # Linux's end of a terminal
-            data = b""
-        if not data:
-            break
-        shown += data.decode("utf-8", "replace")
-    return shown
-
-
 def test_terminal_shows_op_being_loaded(start: Start, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    with start(theirs) as process:
-        os.close(theirs)
-        assert "selecting the accelerator" in read_until(ours, "selecting the accelerator")
-        assert "FusedAdamBuilder" in read_until(ours, "loading OddSlowBuilder: ")
+    with terminal(start) as (process, read_until):
+        assert "selecting the accelerator" in read_until("selecting the accelerator")
+        assert "FusedAdamBuilder" in read_until("loading OddSlowBuilder: ")
         (tmp_path / "go").touch()
-        rest = read_until(ours, "")
-    os.close(ours)
+        assert re.search(r"OddSlowBuilder +ok ", read_until(""))
     assert process.returncode == 0
-    assert re.search(r"OddSlowBuilder +ok ", rest)
 
 
 def test_pipe_is_reminded_of_slow_op(capsys: pytest.CaptureFixture[str]) -> None:

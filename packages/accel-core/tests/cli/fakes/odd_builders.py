@@ -38,22 +38,16 @@ class OddLastBuilder(FusedAdamBuilder):
     pass
 
 
-class FusedLionBuilder(OpBuilder):
+class FusedLionBuilder(FusedAdamBuilder):
     NAME = "fused_lion"
-
-    def compatibility(self):
-        return True, "plain torch"
 
     def load(self, verbose=True):
         os.write(2, b"assertion failed in odd.cpp\n")
         os.abort()
 
 
-class FusedLambBuilder(OpBuilder):
+class FusedLambBuilder(FusedAdamBuilder):
     NAME = "fused_lamb"
-
-    def compatibility(self):
-        return True, "plain torch"
 
     def load(self, verbose=True):
         raise OSError("libodd.so: cannot open shared object file")
