@@ -127,9 +127,6 @@ def test_missing_oneccl_points_to_shm(cpu: CPU_Accelerator, monkeypatch: pytest.
         cpu.communication_backend_name()
 
 
-# --- the backend ccl: who registers it, what is said without oneCCL, and the real oneCCL between processes
-
-
 _NO_BINDINGS = "oneccl_bindings_for_pytorch is not installed"
 
 
@@ -194,9 +191,6 @@ def test_variables_for_oneccls_start_do_not_stay(monkeypatch: pytest.MonkeyPatch
         assert library.os.environ["CCL_PLUGIN"] == f"{tmp_path}/libccl_legacy_cpu.so"
         assert library.os.environ["CCL_LOG_LEVEL"] == "info", "the user's"
     assert not {"CCL_PLUGIN", "CCL_YIELD"} & set(library.os.environ)
-
-
-# --- the real oneCCL, between processes
 
 
 needs_oneccl = pytest.mark.skipif(

@@ -90,9 +90,6 @@ def test_what_launchers_get(cpu: CPU_Accelerator) -> None:
     assert not "CUDA_VISIBLE_DEVICES".startswith(tuple(cpu.export_envs())), "it belongs to one machine"
 
 
-# --- memory figures of the process and the machine, and limits of control groups, versions 1 and 2
-
-
 MIB = 1 << 20
 #: Far below the spikes of these tests, above what the interpreter and the kernel's own rounding move.
 SLACK = 24 * MIB

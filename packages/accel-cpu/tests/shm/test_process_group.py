@@ -30,9 +30,6 @@ reduces_right = pytest.mark.skipif(
 SOON = 30.0
 
 
-# ------------------------------------------------------------------------------------------- results
-
-
 def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.LIMIT) -> Counter[str]:
     """Make random calls and return how often each function was called, and compared with gloo."""
     values = jobs.values(shm_random.calls, ranks, seed, count, largest, limit=limit)
@@ -108,9 +105,6 @@ def test_the_default_group_can_be_made_again(tmp_path: Path) -> None:
 )
 def test_program_returns_the_same_on_all_ranks(program: Any, ranks: int, returned: Any) -> None:
     assert jobs.values(program, ranks) == [returned] * ranks
-
-
-# --------------------------------------------------------------------------- ranks that are lost or differ
 
 
 def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
@@ -200,9 +194,6 @@ def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
         assert report.lost or ("has ended" in report.error and report.seconds < SOON + 0.3), report
 
 
-# ------------------------------------------------------------- groups that end, forks, handlers and threads
-
-
 @pytest.mark.parametrize(
     ("program", "said"),
     [
@@ -233,9 +224,6 @@ def test_a_child_of_a_rank_whose_thread_is_waiting_is_refused() -> None:
     for said in jobs.values(faults.forked, 2):
         assert len(said) == 2
         assert all("forked after the group was made" in each for each in said), said
-
-
-# --- ranks on several hosts, which are simulated on one: the results are gloo's, and a lost host is named
 
 
 TWO_AND_TWO = (0, 0, 1, 1)

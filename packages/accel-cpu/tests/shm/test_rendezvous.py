@@ -124,9 +124,6 @@ def test_a_segment_that_another_user_planted_is_refused_though_the_nonce_is_righ
         os.close(fd)
 
 
-# --- a store into which somebody else writes
-
-
 def test_facts_come_back_as_they_were() -> None:
     assert RankFacts.from_text(FACTS.to_text()) == FACTS
     longest = RankFacts(1, cpus=tuple(range(8192)), problem="x" * 2000).to_text()
@@ -184,9 +181,6 @@ def test_only_memory_is_opened_for_writing(kind: str, tmp_path: Path) -> None:
         os.close(fd)
 
 
-# ------------------------------------------------------------------------------------------- another user
-
-
 @needs_root
 @pytest.mark.parametrize("secret", ["", "s" * 64], ids=["torchrun", "accel launch"])
 def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
@@ -226,9 +220,6 @@ def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
             assert rendezvous.join(prefixed, 1, 2)[0] is None
     os.close(fd)
     assert not {os.O_RDWR, os.O_WRONLY} & set(modes)
-
-
-# ------------------------------------------------------------------------------------------------- secret
 
 
 @pytest.mark.parametrize("secret", ["", "s" * 64])
@@ -294,9 +285,6 @@ def test_an_identifier_of_oneccl_with_another_length_is_refused(
     store.set("id/0", identifier)
     with pytest.raises(OneCCLFailed, match="identifier"):
         communicator.exchange_id(store, 1, 2)
-
-
-# --- ranks without /dev/shm, in several containers, of several users: shared memory where it is safe, else gloo
 
 
 PROGRAM = str(Path(__file__).parents[1] / "ranks/shm_hosts.py")

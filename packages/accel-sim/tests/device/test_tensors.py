@@ -145,9 +145,6 @@ def test_attention_without_data(device: Device) -> None:
     assert found.device == device.first
 
 
-# Computed on the device and on the CPU
-
-
 def _generator(place: str) -> Any:
     generator = torch.Generator(place).manual_seed(1)
     draw = partial(torch.rand, 3, device=place, generator=generator)
