@@ -13,6 +13,7 @@ import accel_sim
 from accel_core.errors import BuildFailed
 from accel_sim import activation, build, simulation
 from accel_sim.errors import NotSimulated
+from shared.children import run
 
 #: Writes what it was asked to make, and notes that it was called.
 COMPILER = """#!/bin/sh
@@ -31,7 +32,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def compiler(tmp_path, monkeypatch):
+def compiler(cache, tmp_path, monkeypatch):
     """`compiler("exit 1")` puts a pretended compiler in place; its log has a line for each call."""
     log, numbers = tmp_path / "log", itertools.count()
 
@@ -46,22 +47,14 @@ def compiler(tmp_path, monkeypatch):
     return put
 
 
-def _calls(tmp_path):
-    return (tmp_path / "log").read_text(encoding="utf-8").count("called")
-
-
-def _left(cache):
-    return [path.name for path in cache.rglob("*") if path.is_file() and path.name != ".lock"]
-
-
-def test_of_several_processes_one_builds(cache, compiler, tmp_path):
+def test_of_several_processes_one_builds(compiler, tmp_path):
     command = [sys.executable, "-c", "from accel_sim import build\nprint(build.library())"]
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
     ]
     ended = [process.communicate(timeout=300) for process in started]
     assert len({found for found, _ in ended}) == 1
-    assert _calls(tmp_path) == len(build.UNITS) + 1
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("called") == len(build.UNITS) + 1
     assert sum("compiling the simulated device" in said for _, said in ended) == 1
 
 
@@ -69,13 +62,13 @@ def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capf
     compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
     with pytest.raises(BuildFailed, match=r"\n  unit.cpp:7: error: no such thing"):
         build.library()
-    assert _left(cache) == []
+    assert [path for path in cache.rglob("*") if path.is_file() and path.name != ".lock"] == []
     assert "ready after" not in capfd.readouterr().err
     compiler()
     assert build.library().is_file()
 
 
-def test_build_says_that_it_begins_and_ends(cache, compiler, capfd):
+def test_build_says_that_it_begins_and_ends(compiler, capfd):
     build.library()
     first, last = capfd.readouterr().err.splitlines()
     assert first.startswith("accel sim: compiling the simulated device for torch ")
@@ -84,7 +77,7 @@ def test_build_says_that_it_begins_and_ends(cache, compiler, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_build_goes_on_when_nobody_reads_its_progress(cache, compiler, monkeypatch):
+def test_build_goes_on_when_nobody_reads_its_progress(compiler, monkeypatch):
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
@@ -92,20 +85,18 @@ def test_build_goes_on_when_nobody_reads_its_progress(cache, compiler, monkeypat
 
 
 @pytest.mark.parametrize("arguments", [["--list"], ["--help"], ["npu"]])
-def test_command_does_not_import_torch_itself(cache, compiler, arguments):
+def test_command_does_not_import_torch_itself(compiler, arguments):
     command = [sys.executable, "-X", "importtime", "-m", "accel_core.cli", "sim", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert not done.returncode, done.stderr
+    done = run(*command, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "accel_sim.build" in imported
     assert "torch" not in imported
 
 
-def test_builder_that_is_killed_blocks_nobody(cache, compiler, tmp_path):
+def test_builder_that_is_killed_blocks_nobody(compiler, tmp_path):
     compiler("kill -9 $PPID; exit 1")
     program = "from accel_sim import build; build.library()"
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=300)
-    assert killed.returncode == -9, killed.stderr
+    assert run(sys.executable, "-c", program).returncode == -9
     compiler()
     assert build.library().read_text(encoding="utf-8") == "made\n"
 
@@ -113,15 +104,11 @@ def test_builder_that_is_killed_blocks_nobody(cache, compiler, tmp_path):
 def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = run(sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable)
     assert done.returncode != 0
     assert done.stderr.startswith("the simulated device cannot be built: no C++ compiler 'c++' on PATH; ")
     assert "apt install g++" in done.stderr
     assert done.stderr.endswith("\nSee: accel explain ACC-403\n")
-
-
-# Builds of torch with kernels of their own
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel sim DEVICE -- PROGRAM`: the program stands in place of the command, with its signals and its exit status.
 
-Settings: number of devices, memory, the environment of child processes, devices of somebody else's.
+Settings: number of devices, memory, devices of somebody else's.
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import accel_sim
+from accel_core import processes
 from accel_core.errors import InvalidInput
 from accel_sim import settings
 
@@ -34,17 +35,15 @@ while True:
 """
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*ACCEL, "sim", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
-
-
 def ended(*words: str) -> tuple[int, str, str]:
-    """Exit status, standard output and errors."""
-    process = start(*words)
-    out, errors = process.communicate(timeout=300)
-    return process.returncode, out.strip(), errors.strip()
+    """Return exit status, standard output and errors."""
+    done = processes.run([*ACCEL, "sim", *words], 300)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def shell(program: str, rest: str) -> processes.Ended:
+    """Run the program in a shell that goes on with the rest."""
+    return processes.run(["sh", "-c", f"{' '.join(ACCEL)} sim npu -- {program}{rest}"], 300)
 
 
 def test_program_has_the_devices_and_its_exit_status_is_that_of_the_command():
@@ -54,8 +53,8 @@ def test_program_has_the_devices_and_its_exit_status_is_that_of_the_command():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_to_the_command_is_the_programs_whose_handler_finishes(number):
-    process = start("npu", "--", sys.executable, "-c", HANDLERS)
-    assert process.stdout is not None
+    command = [*ACCEL, "sim", "npu", "--", sys.executable, "-c", HANDLERS]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout.readline() == "runs\n"
     process.send_signal(number)
     out, _ = process.communicate(timeout=300)
@@ -63,34 +62,27 @@ def test_signal_to_the_command_is_the_programs_whose_handler_finishes(number):
 
 
 def test_program_killed_by_a_signal_is_128_and_its_number_to_a_shell():
-    inside = " ".join([*ACCEL, "sim", "npu", "--", "sh", "-c", "'kill -KILL $$'"])
-    shell = subprocess.run(["sh", "-c", f"{inside}; echo $?"], capture_output=True, text=True, timeout=300)
-    assert shell.stdout.split() == [str(128 + signal.SIGKILL)]
+    assert shell("sh -c 'kill -KILL $$'", "; echo $?").stdout.split() == [str(128 + signal.SIGKILL)]
 
 
 def test_program_that_writes_into_a_closed_pipe_ends_as_without_the_command():
-    inside = " ".join([*ACCEL, "sim", "npu", "--", "yes"])
-    shell = subprocess.run(["sh", "-c", f"{inside} | head -1"], capture_output=True, text=True, timeout=300)
-    assert (shell.stdout, shell.stderr) == ("y\n", "")
+    done = shell("yes", " | head -1")
+    assert (done.stdout, done.stderr) == ("y\n", "")
 
 
-@pytest.mark.parametrize("words", [("no-such-program",), ("./no/such/program", "x")])
-def test_what_is_no_program_is_one_line_and_127(words):
-    status, out, errors = ended("npu", "--", *words)
-    assert (status, out) == (127, "")
-    assert errors == f"accel sim: {words[0]}: not found, or not executable"
+ECHO, MISSING = "echo a -- --devices x --", "accel sim: {}: not found, or not executable"
 
 
 @pytest.mark.parametrize(
-    "options",
-    [(), ("--",), ("--devices", "1"), ("--devices", "1", "--")],
-    ids=["nothing", "--", "options", "options --"],
-)
-def test_words_of_the_program_are_its_own(options):
-    assert ended("npu", *options, "echo", "a", "--", "--devices", "x", "--") == (0, "a -- --devices x --", "")
-
-
-# Settings
+    ("words", "wanted"),
+    [
+        *((f"{options} {ECHO}", (0, "a -- --devices x --", ""))
+          for options in ("", "--", "--devices 1", "--devices 1 --")),
+        *((f"-- {name} x", (127, "", MISSING.format(name))) for name in ("no-such-program", "./no/such/program")),
+    ],
+)  # fmt: skip
+def test_words_of_the_program_are_its_own(words, wanted):
+    assert ended("npu", *words.split()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -115,8 +107,6 @@ def test_second_kind_of_device_in_one_process_is_refused(python):
     source = "import torch_npu; import accel_sim; accel_sim.activate('hpu')"
     assert "it already simulates npu" in python("npu", source).stderr
 
-
-# Devices that are described in a file
 
 CARD = {
     "key": "card", "collectives": "cardccl", "device_name": "Card (simulated)", "claims": True,
