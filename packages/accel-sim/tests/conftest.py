@@ -23,6 +23,16 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 #: Execution modes, by name.
 MODES: dict[str, dict[str, Any]] = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
 MODES["both"] = {**MODES["race"], **MODES["deferred"]}
+#: What programs begin with: a function that returns what a call returns, or its exception as text.
+OUTCOME = """
+import json
+
+def outcome(call):
+    try:
+        return call()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+"""
 
 
 def simulate(
@@ -49,10 +59,10 @@ def _built() -> None:
 
 @pytest.fixture(scope="session")
 def python() -> Callable[..., Ended]:
-    """Run Python source, or a file, where there is the device: `python("npu", "import torch_npu", devices=3)`."""
+    """Run Python source after OUTCOME, or a file, on the device: `python("npu", "import torch_npu", devices=3)`."""
 
     def run(key: str, program: str | Path, *arguments: str, **options: Any) -> Ended:
-        words = ("-c", program) if isinstance(program, str) else (program,)
+        words = ("-c", OUTCOME + program) if isinstance(program, str) else (program,)
         return simulate(key, *words, *arguments, **options)
 
     return run

@@ -65,7 +65,6 @@ def main(package: str) -> None:
     if package:
         importlib.import_module(package)
     active = simulation.current()
-    assert active is not None
     names = [name for name in vars(active.module) if not name.startswith("__")]
     functions = _functions(active)
     signatures = {

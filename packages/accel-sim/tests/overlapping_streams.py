@@ -6,6 +6,7 @@ the losses. Nothing waits for the device until the end. `stock` are the plain st
 python overlapping_streams.py quick|whole|stock
 """
 
+import itertools
 import json
 import os
 import re
@@ -41,25 +42,19 @@ OFFLOADS: dict[str, dict[str, Any]] = {
 def configurations() -> list[Configuration]:
     """ZeRO 1 to 3, with and without contiguous gradients, offload, and accumulation, in fp32 and bf16."""
     found = []
-    for stage in (1, 2, 3):
-        for offload, more in OFFLOADS.items():
-            if stage < 3 and "offload_param" in more:
-                continue
-            for contiguous in (True, False):
-                zero = {"stage": stage, "contiguous_gradients": contiguous, **more}
-                zero.update(PARTITIONED if stage == 3 else SHARDED)
-                name = f"stage {stage}{offload}{' contiguous' if contiguous else ''}"
-                found += _variants(name, {"zero_optimization": zero}, quick=contiguous and stage > 1)
+    for stage, (offload, more), contiguous, dtype, accumulate in itertools.product(
+        (1, 2, 3), OFFLOADS.items(), (True, False), ("fp32", "bf16"), (1, 2)
+    ):
+        if stage == 3 or "offload_param" not in more:
+            sizes = PARTITIONED if stage == 3 else SHARDED
+            zero = {"stage": stage, "contiguous_gradients": contiguous, **more, **sizes}
+            name = f"{dtype} stage {stage}{offload}{' contiguous' if contiguous else ''} x{accumulate}"
+            quick = (
+                contiguous and stage > 1 and (dtype, accumulate) == ("fp32", 1) and "parameter" not in name
+            )
+            settings = {"zero_optimization": zero}
+            found.append(Configuration(name, dtype, settings, accumulate=accumulate, quick=quick))
     return found
-
-
-def _variants(name: str, settings: dict[str, Any], *, quick: bool) -> list[Configuration]:
-    return [
-        Configuration(f"{dtype} {name} x{accumulate}", dtype, settings, accumulate=accumulate,
-                      quick=quick and dtype == "fp32" and accumulate == 1 and "parameter" not in name)
-        for dtype in ("fp32", "bf16")
-        for accumulate in (1, 2)
-    ]  # fmt: skip
 
 
 def losses(configuration: Configuration) -> list[float]:
@@ -78,8 +73,7 @@ def losses(configuration: Configuration) -> list[float]:
             engine.step()
         found.append(torch.stack(values).mean())
     engine.destroy()
-    result: list[float] = torch.stack(found).tolist()
-    return result
+    return torch.stack(found).tolist()
 
 
 def main() -> None:
