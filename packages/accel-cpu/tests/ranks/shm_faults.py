@@ -161,9 +161,6 @@ def lost_while_they_agree(rank: int, ranks: int) -> None:
     dist.new_group(backend="shm")
 
 
-# --- ranks that leave, abort, fork, or call a group from signal handlers and from several threads
-
-
 def _segments() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:accel_shm_segment")
 
@@ -288,9 +285,6 @@ def forked(rank: int, ranks: int) -> list[str]:
     return text.split("\t")
 
 
-# --- ranks that believe to be on several hosts; the default group is gloo's, the group under test is beside it
-
-
 #: Where a rank can be lost: in its host, between the hosts, and in its host again.
 PHASES: dict[str, tuple[type, str]] = {
     "within": (SharedMemory, "reduce"),
@@ -300,7 +294,7 @@ PHASES: dict[str, tuple[type, str]] = {
 
 
 def group_on(rank: int, hosts: Sequence[int]) -> Any:
-    """Make a group of all ranks; hosts: the host of each rank."""
+    """Make a group of all ranks, in addition to the default group, which is gloo's; hosts: the host of each rank."""
     facts = rendezvous._facts
     rendezvous._facts = lambda segment: dataclasses.replace(facts(segment), host=f"host {hosts[rank]}")
     return dist.new_group(backend="shm")

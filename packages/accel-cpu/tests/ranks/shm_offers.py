@@ -4,6 +4,7 @@
 
 import dataclasses
 import gc
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -39,21 +40,28 @@ def without_memory(rank: int, ranks: int, path: str) -> dict[str, Any]:
     return all_of_them(rank, ranks, "planted")
 
 
+#: Collectives on a tensor, by their names.
+MOVES: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "broadcast": lambda mine, ranks: dist.broadcast(mine, ranks - 1),
+    "all_reduce": lambda mine, ranks: dist.all_reduce(mine),
+    "gather": lambda mine, ranks: dist.gather(mine, None if dist.get_rank() else [mine.clone()] * ranks, 0),
+    "all_gather": lambda mine, ranks: dist.all_gather([mine.clone() for _ in range(ranks)], mine),
+    "all_gather_into_tensor": lambda mine, ranks: dist.all_gather_into_tensor(mine.repeat(ranks), mine),
+    "all_to_all_single": lambda mine, ranks: dist.all_to_all_single(mine.clone(), mine),
+}
+
+
 def kept(rank: int, ranks: int) -> list[str]:
     """Return the calls that leave tensors in reference cycles, where they stay until Python's collector runs."""
     found = []
-    calls = {
-        f"{call.__name__} {dtype}": (call, dtype) for call in MOVES for dtype in (torch.float32, torch.int32)
-    }
-    calls |= {"_gather float": (_gather, torch.float32), "_sum double": (_sum, torch.float64)}
-    for name, (call, dtype) in calls.items():
+    for name, dtype in itertools.product(MOVES, (torch.float32, torch.int32, torch.float64)):
         gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)
-        call(_mine(0, 4, dtype), ranks)
+        MOVES[name](torch.ones(4, dtype=dtype), ranks)
         gc.collect()
         gc.set_debug(0)
         if any(isinstance(item, torch.Tensor) for item in gc.garbage):
-            found.append(name)
+            found.append(f"{name} {dtype}")
         gc.garbage.clear()
     return found
 
@@ -71,56 +79,17 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _mine(rank: int, count: int = 4, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    # 1 and 3: all sums, products and averages are exact in every type.
-    return torch.full((count,), 2 * rank + 1).to(dtype)
-
-
-def _broadcast(tensor: torch.Tensor, ranks: int) -> Any:
-    dist.broadcast(tensor, ranks - 1)
-    return tensor
-
-
-def _sum(tensor: torch.Tensor, ranks: int) -> Any:
-    dist.all_reduce(tensor)
-    return tensor
-
-
-def _gather(tensor: torch.Tensor, ranks: int) -> Any:
-    parts = [torch.zeros_like(tensor) for _ in range(ranks)] if dist.get_rank() == 0 else None
-    dist.gather(tensor, parts, 0)
-    return parts
-
-
-def _all_gather(tensor: torch.Tensor, ranks: int) -> Any:
-    parts = [torch.zeros(4).to(tensor.dtype) for _ in range(ranks)]
-    dist.all_gather(parts, tensor)
-    return parts
-
-
-def _all_gather_into_tensor(tensor: torch.Tensor, ranks: int) -> Any:
-    whole = torch.zeros(4 * ranks).to(tensor.dtype)
-    dist.all_gather_into_tensor(whole, tensor)
-    return whole
-
-
-def _all_to_all_single(tensor: torch.Tensor, ranks: int) -> Any:
-    swapped = torch.zeros_like(tensor)
-    dist.all_to_all_single(swapped, tensor)
-    return swapped
-
-
-MOVES = (_broadcast, _all_gather, _all_gather_into_tensor, _all_to_all_single)
+def _mine(rank: int, count: int = 4) -> torch.Tensor:
+    # 1 and 3: all sums, products and averages are exact.
+    return torch.full((count,), 2.0 * rank + 1)
 
 
 def _call_objects(rank: int, ranks: int) -> Any:
-    said: list[Any] = [None] * ranks
+    said, received, given = [None] * ranks, [f"from {rank}", rank], [None]
     dist.all_gather_object(said, {"rank": rank})
-    received: list[Any] = [f"from {rank}", rank]
     dist.broadcast_object_list(received, 1)
-    gathered: list[Any] | None = [None] * ranks if rank == 0 else None
+    gathered = [None] * ranks if rank == 0 else None
     dist.gather_object(("mine", rank), gathered, 0)
-    given: list[Any] = [None]
     dist.scatter_object_list(given, list(range(ranks)) if rank == 0 else None, 0)
     return [said, received, gathered, given]
 
@@ -130,7 +99,6 @@ def _call_barriers(rank: int, ranks: int) -> Any:
     dist.monitored_barrier()
     dist.monitored_barrier(dist.group.WORLD, timedelta(seconds=60), wait_all_ranks=True)
     work = dist.barrier(async_op=True)
-    assert work is not None
     return work.wait()
 
 

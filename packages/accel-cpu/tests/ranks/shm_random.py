@@ -6,18 +6,16 @@ A large call is checked part by part: whole tensors of all ranks, in float64, wo
 """
 
 import functools
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-
-# --- inputs, any part of which every rank can make, and what a reduction of them has to give
-
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGERS = (torch.int32, torch.int64, torch.int8, torch.uint8)
@@ -115,9 +113,6 @@ def _bound(given: list[Tensor], operation: str, expected: Tensor) -> Tensor:
     return bound + rounded * torch.finfo(dtype).eps if half else bound
 
 
-# --- random calls
-
-
 #: Around the sizes at which the algorithm changes: a cache line, 32 KiB, a slot.
 _EDGES = (0, 1, 2, 15, 63, 64, 65, 4096, 8191, 8193)
 _MOVED = (*FLOATS, *INTEGERS, torch.bool, torch.int16, torch.complex64)
@@ -166,39 +161,51 @@ class Call:
     def exact(self) -> bool:
         return self.dtype in INTEGERS or self.operation in ("MIN", "MAX")
 
+    @property
+    def op(self) -> Any:
+        return getattr(dist.ReduceOp, self.operation)
+
+    def pieces(self, sizes: list[int]) -> list[Tensor]:
+        """Return this member's values in tensors of these sizes."""
+        begins = itertools.accumulate(sizes, initial=0)
+        return [
+            fill(self.empty(size), self.start[self.me], begin)
+            for size, begin in zip(sizes, begins, strict=False)
+        ]
+
+    def reduced(self, found: Tensor, begin: int = 0) -> list[Tensor]:
+        """Check that `found` is the reduction of all members' values from `begin` on, and return it."""
+        check_reduced(found, self.start, begin, self.operation)
+        return [found]
+
+    def check(self, parts: Iterable[Tensor], begins: list[int] | None = None) -> None:
+        """Check that a part has come from each member, whose values begin there."""
+        for start, found, begin in zip(self.start, parts, begins or [0] * self.count, strict=True):
+            check_moved(found, start, begin)
+
 
 def all_reduce(call: Call) -> list[Tensor]:
     tensor = call.mine(call.size)
-    call.run(dist.all_reduce, tensor, op=getattr(dist.ReduceOp, call.operation))
-    check_reduced(tensor, call.start, 0, call.operation)
-    return [tensor]
+    call.run(dist.all_reduce, tensor, op=call.op)
+    return call.reduced(tensor)
 
 
 def reduce(call: Call) -> list[Tensor]:
     tensor = call.mine(call.size)
-    operation = getattr(dist.ReduceOp, call.operation)
-    call.run(dist.reduce, tensor, call.ranks[call.root], op=operation)
-    if call.me != call.root:
-        return []  # undefined in torch
-    check_reduced(tensor, call.start, 0, call.operation)
-    return [tensor]
+    call.run(dist.reduce, tensor, call.ranks[call.root], op=call.op)
+    return call.reduced(tensor) if call.me == call.root else []  # undefined in torch
 
 
 def reduce_scatter_tensor(call: Call) -> list[Tensor]:
     output, tensor = call.empty(call.share), call.mine(call.share * call.count)
-    call.run(dist.reduce_scatter_tensor, output, tensor, op=getattr(dist.ReduceOp, call.operation))
-    check_reduced(output, call.start, call.me * call.share, call.operation)
-    return [output]
+    call.run(dist.reduce_scatter_tensor, output, tensor, op=call.op)
+    return call.reduced(output, call.me * call.share)
 
 
 def reduce_scatter(call: Call) -> list[Tensor]:
     output = call.empty(call.share)
-    given = [
-        fill(call.empty(call.share), call.start[call.me], peer * call.share) for peer in range(call.count)
-    ]
-    call.run(dist.reduce_scatter, output, given, op=getattr(dist.ReduceOp, call.operation))
-    check_reduced(output, call.start, call.me * call.share, call.operation)
-    return [output]
+    call.run(dist.reduce_scatter, output, call.pieces([call.share] * call.count), op=call.op)
+    return call.reduced(output, call.me * call.share)
 
 
 def broadcast(call: Call) -> None:
@@ -210,31 +217,25 @@ def broadcast(call: Call) -> None:
 def all_gather_into_tensor(call: Call) -> None:
     output = call.empty(call.share * call.count)
     call.run(dist.all_gather_into_tensor, output, call.mine(call.share))
-    for start, found in zip(call.start, output.view(call.count, call.share), strict=True):
-        check_moved(found, start, 0)
+    call.check(output.view(call.count, call.share))
 
 
 def all_gather(call: Call) -> None:
     outputs = [call.empty(call.share) for _ in call.ranks]
     call.run(dist.all_gather, outputs, call.mine(call.share))
-    for start, found in zip(call.start, outputs, strict=True):
-        check_moved(found, start, 0)
+    call.check(outputs)
 
 
 def gather(call: Call) -> None:
     outputs = [call.empty(call.share) for _ in call.ranks] if call.me == call.root else None
     call.run(dist.gather, call.mine(call.share), outputs, call.ranks[call.root])
-    for start, found in zip(call.start, outputs or [], strict=outputs is not None):
-        check_moved(found, start, 0)
+    if outputs is not None:
+        call.check(outputs)
 
 
 def scatter(call: Call) -> None:
-    output, given = call.empty(call.share), None
-    if call.me == call.root:
-        given = [
-            fill(call.empty(call.share), call.start[call.root], peer * call.share)
-            for peer in range(call.count)
-        ]
+    output = call.empty(call.share)
+    given = call.pieces([call.share] * call.count) if call.me == call.root else None
     call.run(dist.scatter, output, given, call.ranks[call.root])
     check_moved(output, call.start[call.root], call.me * call.share)
 
@@ -242,8 +243,7 @@ def scatter(call: Call) -> None:
 def all_to_all_single(call: Call) -> None:
     output = call.empty(call.share * call.count)
     call.run(dist.all_to_all_single, output, call.mine(call.share * call.count))
-    for start, found in zip(call.start, output.view(call.count, call.share), strict=True):
-        check_moved(found, start, call.me * call.share)
+    call.check(output.view(call.count, call.share), [call.me * call.share] * call.count)
 
 
 def _sent(call: Call) -> list[list[int]]:
@@ -257,19 +257,14 @@ def uneven_all_to_all_single(call: Call) -> None:
     receives = [row[me] for row in sent]
     output = call.empty(sum(receives))
     call.run(dist.all_to_all_single, output, call.mine(sum(sent[me])), receives, sent[me])
-    for start, row, found in zip(call.start, sent, output.split(receives), strict=True):
-        check_moved(found, start, sum(row[:me]))
+    call.check(output.split(receives), [sum(row[:me]) for row in sent])
 
 
 def all_to_all(call: Call) -> None:
     sent, me = _sent(call), call.me
-    given = [
-        fill(call.empty(count), call.start[me], sum(sent[me][:peer])) for peer, count in enumerate(sent[me])
-    ]
     outputs = [call.empty(row[me]) for row in sent]
-    call.run(dist.all_to_all, outputs, given)
-    for start, row, found in zip(call.start, sent, outputs, strict=True):
-        check_moved(found, start, sum(row[:me]))
+    call.run(dist.all_to_all, outputs, call.pieces(sent[me]))
+    call.check(outputs, [sum(row[:me]) for row in sent])
 
 
 def send_and_recv(call: Call) -> None:
