@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel contains the library, and the source for machines that cannot load it; it is built from the sdist alone."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -15,31 +14,22 @@ from pathlib import Path
 import pytest
 
 from accel_ops.host import library
+from shared import kernel_wheels
 from shared.children import run
 
 PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARY = "accel_ops/lib/libaccel_ops.so"
-WORKSPACE = PACKAGE.parents[1] / "shared" / "csrc"
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package and of the shared headers, for builds that write into it."""
-    missing = [name for name in ("hatchling", "build") if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.fail(f"not run: package {' and '.join(missing)}")
-    root = tmp_path_factory.mktemp("tree")
-    shutil.copytree(
-        PACKAGE, root / "packages/accel-ops", ignore=shutil.ignore_patterns("build", "__pycache__")
-    )
-    if WORKSPACE.is_dir():
-        shutil.copytree(WORKSPACE, root / "shared/csrc")
-    return root / "packages/accel-ops"
+    return kernel_wheels.copied(PACKAGE, tmp_path_factory.mktemp("tree"))
 
 
-def built(folder: Path, out: Path, *options: str, **environment: str) -> Path:
-    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(out), str(folder)]
-    done = run(*command, env={**os.environ, **environment})
+def built(folder: Path, out: Path, kind: str = "wheel", **environment: str) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out]
+    done = run(*command, cwd=folder, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = out.iterdir()
     return file
@@ -47,11 +37,11 @@ def built(folder: Path, out: Path, *options: str, **environment: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel from the sdist, in an empty folder with nothing of the workspace beside it."""
+    """The wheel from the sdist, in an empty folder with nothing of the workspace next to it."""
     folder = tmp_path_factory.mktemp("wheel")
-    sdist = built(tree, folder / "sdist", "--sdist")
+    sdist = built(tree, folder / "sdist", "sdist")
     subprocess.run(["tar", "xzf", sdist, "-C", folder], check=True)
-    return built(folder / sdist.name.removesuffix(".tar.gz"), folder / "wheel", "--wheel")
+    return built(folder / sdist.name.removesuffix(".tar.gz"), folder / "wheel")
 
 
 def contents(wheel: Path) -> list[str]:
@@ -88,7 +78,7 @@ def test_the_library_has_no_symbol_of_torch_libstdcxx_or_a_newer_glibc(request, 
     if prefix and shutil.which(f"{prefix}g++") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package g++-{prefix.strip('-')}")
     if prefix:
-        wheel = built(request.getfixturevalue("tree"), tmp_path / "wheel", "--wheel", CXX=f"{prefix}g++")
+        wheel = built(request.getfixturevalue("tree"), tmp_path / "wheel", CXX=f"{prefix}g++")
     else:
         wheel = request.getfixturevalue("wheel")
     target = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
@@ -126,13 +116,13 @@ def test_a_wheel_is_built_with_any_compiler(tree, tmp_path, cxx, has_library):
     program = tmp_path / "without-openmp"
     program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')
     program.chmod(0o755)
-    wheel = built(tree, tmp_path / "wheel", "--wheel", CXX=cxx.format(folder=tmp_path))
+    wheel = built(tree, tmp_path / "wheel", CXX=cxx.format(folder=tmp_path))
     assert (LIBRARY in contents(wheel)) == has_library
     assert wheel.name.endswith("-py3-none-any.whl") != has_library
 
 
 def test_without_a_compiler_the_wheel_is_for_every_machine(tree, tmp_path):
-    wheel = built(tree, tmp_path / "wheel", "--wheel", ACCEL_NO_NATIVE="1")
+    wheel = built(tree, tmp_path / "wheel", ACCEL_NO_NATIVE="1")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "accel_ops/csrc/optimizers.cpp" in contents(wheel)
     assert LIBRARY not in contents(wheel)

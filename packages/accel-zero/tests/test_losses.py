@@ -113,11 +113,6 @@ def _check_zenflow(children: Any, store: Path, cases: list[dict[str, Any]], rank
 
 
 @pytest.mark.slow
-def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(native, tmp_path):
-    _check_zenflow(native, tmp_path / "store", [{"stage": 2, "dtype": "bf16", "overlap": True}], 1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [1, 2])
 def test_losses_are_stocks_in_all_cases(native, tmp_path, stage, ranks):

@@ -31,10 +31,8 @@ def stand_ins(*architectures: int, kernels: Iterable[str] = ARGUMENTS) -> dict[s
     return {f"sm_{number}": emulated.stand_in(number, kernels) for number in architectures}
 
 
-def driver_build() -> tuple[Path | None, tuple[str, ...]]:
-    """Return headers and flags of the driver: ../test_kernels.py sets others for this process."""
-    folder = os.environ.get("ACCEL_TEST_HEADERS")
-    return Path(folder) if folder else None, tuple(os.environ.get("ACCEL_TEST_FLAGS", "").split())
+#: Flags of the driver's compiler: ../test_kernels.py sets some for this process.
+FLAGS = tuple(os.environ.get("ACCEL_TEST_FLAGS", "").split())
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +48,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(images, "FOLDER", tmp_path)
     monkeypatch.setattr(compiled_here, "_PACKAGES", ())
     wheel(tmp_path, stand_ins(75, 80, 90, 100, 120))
-    driver = emulated.load(emulated.LIBCUDA, *driver_build())
+    driver = emulated.load(emulated.LIBCUDA, flags=FLAGS)
     driver.accel_driver_set(torch.cuda.device_count(), 12080, 90)
     return driver

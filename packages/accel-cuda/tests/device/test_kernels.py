@@ -23,7 +23,7 @@ from accel_ops.routes import ARGUMENTS
 from accel_sim.driver import emulated
 from shared.adam_steps import HALVES, expect_steps_of_float64, take
 
-from .conftest import driver_build, stand_ins, wheel
+from .conftest import FLAGS, stand_ins, wheel
 
 pytestmark = pytest.mark.skipif("ACCEL_SIM" not in os.environ, reason="not run: a real driver is here")
 PLAIN = QuantizerFunctions()
@@ -224,7 +224,7 @@ def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=TARGET)
     )
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
-    runtime = emulated.load(emulated.LIBHIP, *driver_build())
+    runtime = emulated.load(emulated.LIBHIP, flags=FLAGS)
     runtime.accel_driver_set(torch.cuda.device_count(), 0, 0)
     runtime.accel_driver_set_architecture(TARGET.encode())
     loading._architecture.cache_clear()
@@ -263,48 +263,43 @@ def test_optimizers_are_those_of_float64(name, states, reported, kind, rocm):
     assert rocm.accel_driver_launches() - before == 3
 
 
-def no_runtime(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    monkeypatch.setattr(hip, "RUNTIMES", ("libamdhip64-of-nobody.so",))
+#: What is changed, and the reason for plain torch.
+HIP_FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Any], object], str]] = {
+    "no runtime": (
+        lambda patch, rocm: patch.setattr(hip, "RUNTIMES", ("libamdhip64-of-nobody.so",)), "no libamdhip64.so"
+    ),
+    "another device": (
+        lambda patch, rocm: rocm.accel_driver_set_architecture(b"gfx942"),
+        "hipModuleLoadData returns hipErrorNoBinaryForGpu (209)",
+    ),
+    "an unknown target": (
+        lambda patch, rocm: patch.setattr(
+            torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName="gfx000")
+        ),
+        "hiprtc makes no image for gfx000: error: unknown target 'gfx000'",
+    ),
+    "contracted products": (
+        lambda patch, rocm: patch.setattr(compiled_here.rtc, "HIPRTC", compiled_here.rtc.HIPRTC._replace(options=())),
+        f"hiprtc makes no image for {TARGET}: error: a * b + c would be contracted",
+    ),
+    "wrong numbers": (
+        lambda patch, rocm: patch.setattr(hip.Runtime, "launch", lambda *arguments: None),
+        "a trial of 8 bits on cuda:0 is not what plain torch computes",
+    ),
+    "no source": (  # of a wheel, nor of a checkout
+        lambda patch, rocm: [patch.setattr(compiled_here, name, Path("nowhere")) for name in ("_PACKAGED", "_HEADERS")],
+        "no source of kernels in this install",
+    ),
+}  # fmt: skip
 
 
-def other_device(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    rocm.accel_driver_set_architecture(b"gfx942")
-
-
-def other_target(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    properties = SimpleNamespace(gcnArchName="gfx000")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-
-
-def wrong_numbers(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    monkeypatch.setattr(hip.Runtime, "launch", lambda *arguments: None)
-
-
-def no_source(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    for place in ("_PACKAGED", "_HEADERS"):  # of a wheel, and of a checkout
-        monkeypatch.setattr(compiled_here, place, Path("nowhere"))
-
-
-def contracted(monkeypatch: pytest.MonkeyPatch, rocm: Any) -> None:
-    monkeypatch.setattr(compiled_here.rtc, "HIPRTC", compiled_here.rtc.HIPRTC._replace(options=()))
-
-
-HIP_FAULTS = {
-    no_runtime: "no libamdhip64.so",
-    other_device: "hipModuleLoadData returns hipErrorNoBinaryForGpu (209)",
-    other_target: "hiprtc makes no image for gfx000: error: unknown target 'gfx000'",
-    contracted: f"hiprtc makes no image for {TARGET}: error: a * b + c would be contracted",
-    wrong_numbers: "a trial of 8 bits on cuda:0 is not what plain torch computes",
-    no_source: "no source of kernels in this install",
-}
-
-
-@pytest.mark.parametrize("fault", HIP_FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", HIP_FAULTS)
 def test_what_cannot_be_used_gives_way_to_plain_torch(fault, rocm, monkeypatch):
-    fault(monkeypatch, rocm)
+    change, reported = HIP_FAULTS[fault]
+    change(monkeypatch, rocm)
     op, reason = load()
     assert reason.startswith("plain torch: ")
-    assert HIP_FAULTS[fault] in reason
+    assert reported in reason
     values = torch.randn(2, 8)
     found, wanted = op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0)
     assert torch.equal(found[0].cpu(), wanted[0])

@@ -3,10 +3,9 @@
 """Fixtures of file I/O: engines, sessions, and programs in child processes."""
 
 import os
-import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 
 ENGINES = ("uring", "threads", "python")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., str]
 
 
 @pytest.fixture(params=ENGINES)
@@ -46,24 +45,25 @@ _IMPORTS = """
 import os, resource, signal, sys, torch
 from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
+path = sys.argv[1]
 """
 
 
 @pytest.fixture
 def run_program(tmp_path: Path) -> Run:
-    """Run Python source in a child process: `run_program(source, *arguments, prefix=(…), **environment)`.
+    """Run Python source in a child process: `run_program(source, engine)` returns what it prints; its end has to be 0.
 
-    What `_IMPORTS` has is there.
+    What `_IMPORTS` has is there; `path` is `tmp_path / "file"`.
     """
 
-    def run(
-        source: str, *arguments: object, prefix: tuple[str, ...] = (), **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(source: str, engine: str = "", prefix: Sequence[str] = ()) -> str:
         script = tmp_path / "program.py"
         script.write_text(_IMPORTS + textwrap.dedent(source), encoding="utf-8")
-        command = [*prefix, sys.executable, str(script), *map(str, arguments)]
+        command = [*prefix, sys.executable, str(script), str(tmp_path / "file")]
         # The library compiles once, here, and not in each child with an empty cache.
-        given = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        return processes.run(command, 300, env=given, cwd=tmp_path)
+        given = {**os.environ, "OMP_NUM_THREADS": "1", "ACCEL_IO_ENGINE": engine}
+        ended = processes.run(command, 300, env=given, cwd=tmp_path)
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+        return ended.stdout
 
     return run

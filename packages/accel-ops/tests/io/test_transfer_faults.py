@@ -48,58 +48,48 @@ def test_reading_past_the_end_says_where_the_file_ends(session, tmp_path, size, 
         )
 
 
-def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(run_program, tmp_path, engine):
-    ended = run_program(
-        """
+def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(run_program, engine):
+    program = """
         session = Session(EngineOptions(block_size=65536, depth=4))
-        session.submit(torch.zeros(10), sys.argv[1], write=True).wait()
+        session.submit(torch.zeros(10), path, write=True).wait()
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         for call in (session.submit, session.run):
             for size in (4_000_000, 1_000_001):
                 try:
-                    ended = call(torch.ones(size, dtype=torch.uint8), sys.argv[1], write=True)
+                    ended = call(torch.ones(size, dtype=torch.uint8), path, write=True)
                     print("success", ended if isinstance(ended, int) else ended.wait())
                 except OSError as error:
                     print(error.errno, error.done <= 1_000_000, error.offset == error.done)
-        print(session.submit(torch.ones(1_000_000, dtype=torch.uint8), sys.argv[1], write=True).wait())
-        """,
-        tmp_path / "file",
-        ACCEL_IO_ENGINE=engine,
-    )
-    assert ended.stdout == f"{errno.EFBIG} True True\n" * 4 + "1000000\n", ended.stderr
+        print(session.submit(torch.ones(1_000_000, dtype=torch.uint8), path, write=True).wait())
+    """
+    assert run_program(program, engine) == f"{errno.EFBIG} True True\n" * 4 + "1000000\n"
 
 
 @pytest.mark.parametrize("engine", ["uring", "threads"], indirect=True)
-def test_ordinary_memory_is_transferred_where_there_is_no_memory_to_stage_it_in(
-    run_program, tmp_path, engine
-):
-    ended = run_program(
-        """
+def test_ordinary_memory_is_transferred_where_there_is_no_memory_to_stage_it_in(run_program, engine):
+    program = """
         session = Session(EngineOptions(block_size=1 << 20, depth=32))
-        session.submit(torch.zeros(10), sys.argv[1], write=True).wait()
+        session.submit(torch.zeros(10), path, write=True).wait()
         saved, loaded = (torch.full((20_000_001,), each, dtype=torch.uint8)[1:] for each in (7, 0))
         used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) << 10
         resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
-        print(session.submit(saved, sys.argv[1], write=True).wait())
-        print(session.submit(loaded, sys.argv[1], write=False).wait())
+        print(session.submit(saved, path, write=True).wait())
+        print(session.submit(loaded, path, write=False).wait())
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
         print(torch.equal(saved, loaded))
-        """,
-        tmp_path / "file",
-        ACCEL_IO_ENGINE=engine,
-    )
-    assert ended.stdout == "20000000\n20000000\nTrue\n", ended.stderr
+    """
+    assert run_program(program, engine) == "20000000\n20000000\nTrue\n"
 
 
-def test_a_full_file_system_is_reported_and_what_fits_is_written(run_program, tmp_path, engine):
-    program = shutil.which("unshare")
-    if program is None or os.geteuid() != 0:
+def test_a_full_file_system_is_reported_and_what_fits_is_written(run_program, engine):
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid() != 0:
         pytest.skip("not run: mounting a file system needs root and unshare")
-    ended = run_program(
-        """
+    program = """
         import subprocess
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", sys.argv[1]], check=True)
-        path = sys.argv[1] + "/file"
+        os.mkdir(path)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
+        path += "/file"
         # Of blocks that are written at the same time, the first may be the one without space: then nothing is done.
         for depth, threads, least in ((1, 1, 1), (8, 2, 0), (8, 2, 0)):
             session = Session(EngineOptions(1 << 20, depth, threads))
@@ -111,12 +101,11 @@ def test_a_full_file_system_is_reported_and_what_fits_is_written(run_program, tm
                     assert set(file.read(error.done)) <= {1}
         os.unlink(path)
         print(session.submit(torch.ones(4 << 20, dtype=torch.uint8), path, write=True).wait())
-        """,
-        tmp_path,
-        prefix=(program, "--mount", "--propagation", "private"),
-        ACCEL_IO_ENGINE=engine,
+    """
+    assert (
+        run_program(program, engine, (unshare, "--mount", "--propagation", "private"))
+        == f"{errno.ENOSPC} True True\n" * 3 + f"{4 << 20}\n"
     )
-    assert ended.stdout == f"{errno.ENOSPC} True True\n" * 3 + f"{4 << 20}\n", ended.stderr
 
 
 def failure(transfer: Any) -> TransferFailed | None:
@@ -170,9 +159,8 @@ def test_with_a_faulty_backend_every_success_is_byte_equal(tmp_path, engine, run
         assert len(outcomes) < runs + 36, outcomes
 
 
-def test_interrupted_system_calls_lose_nothing(run_program, tmp_path, engine):
-    ended = run_program(
-        """
+def test_interrupted_system_calls_lose_nothing(run_program, engine):
+    program = """
         count = 0
         def handler(number, frame):
             global count
@@ -184,39 +172,33 @@ def test_interrupted_system_calls_lose_nothing(run_program, tmp_path, engine):
         rounds = 0
         while rounds < 5 or count <= 20:  # on a fast machine few signals come in a round
             rounds += 1
-            session.submit(data, sys.argv[1], write=True).wait()
-            session.submit(into.zero_(), sys.argv[1], write=False).wait()
-            session.run(data[:5000], sys.argv[1], write=True)
+            session.submit(data, path, write=True).wait()
+            session.submit(into.zero_(), path, write=False).wait()
+            session.run(data[:5000], path, write=True)
             assert torch.equal(into, data)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print("all equal")
-        """,
-        tmp_path / "file",
-        ACCEL_IO_ENGINE=engine,
-    )
-    assert ended.stdout == "all equal\n", ended.stderr
+    """
+    assert run_program(program, engine) == "all equal\n"
 
 
-def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program, tmp_path):
-    ended = run_program(
-        """
+def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program):
+    program = """
         import threading
         from accel_ops.io.builder import AsyncIOBuilder
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         handle = AsyncIOBuilder().load().aio_handle()
         handle._session.engine.pause(-1)
-        handle.async_pwrite(torch.ones(1000), sys.argv[1])
+        handle.async_pwrite(torch.ones(1000), path)
         try:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             handle.wait()
         except KeyboardInterrupt:
             print("interrupted")
         handle._session.engine.resume()
-        print(handle.wait(), os.path.getsize(sys.argv[1]))
-        """,
-        tmp_path / "file",
-    )
-    assert ended.stdout == "interrupted\n1 4000\n", ended.stderr
+        print(handle.wait(), os.path.getsize(path))
+    """
+    assert run_program(program) == "interrupted\n1 4000\n"
 
 
 # --- files, descriptors and tensors that cannot be transferred are refused before anything happens
