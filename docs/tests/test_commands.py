@@ -133,7 +133,8 @@ def test_what_runs_instead_is_a_test_whose_file_runs_the_command(test: str, runs
     text = (ROOT / file).read_text(encoding="utf-8")
     assert name in {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     assert runs
-    assert runs in text
+    fixtures = (ROOT / file).with_name("conftest.py")
+    assert runs in text + (fixtures.read_text(encoding="utf-8") if fixtures.is_file() else "")
 
 
 @pytest.fixture(scope="module")
