@@ -81,30 +81,28 @@ def waits_for_nobody(rank: int, ranks: int) -> None:
         reported("gave up")
 
 
-def _call(what: str) -> None:
-    tensor = torch.ones(4, 6)
-    calls: dict[str, Any] = {
-        "float32": lambda: dist.all_reduce(tensor),
-        "bfloat16": lambda: dist.all_reduce(tensor.bfloat16()),
-        "complex64": lambda: dist.all_reduce(tensor.to(torch.complex64)),
-        "larger": lambda: dist.all_reduce(torch.ones(5, 6)),
-        "transposed": lambda: dist.all_reduce(torch.ones(6, 4)),
-        "max": lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX),
-        "broadcast": lambda: dist.broadcast(tensor, 0),
-        "root": lambda: dist.broadcast(tensor, 1),
-        "barrier": dist.barrier,
-        "by gloo": lambda: dist.scatter(tensor, src=0),
-        "scatter": lambda: dist.scatter(tensor, src=2),
-        "uneven list": lambda: dist.scatter(tensor, [tensor, torch.ones(5, 6), tensor], src=2),
-        "reduce": lambda: dist.reduce(tensor, 0),
-        "asynchronous": lambda: dist.all_reduce(tensor.double(), async_op=True).wait(),
-    }
-    calls[what]()
+_ONES = torch.ones(4, 6)
+CALLS: dict[str, Callable[[], Any]] = {
+    "float32": lambda: dist.all_reduce(_ONES.clone()),
+    "bfloat16": lambda: dist.all_reduce(_ONES.bfloat16()),
+    "complex64": lambda: dist.all_reduce(_ONES.to(torch.complex64)),
+    "larger": lambda: dist.all_reduce(torch.ones(5, 6)),
+    "transposed": lambda: dist.all_reduce(torch.ones(6, 4)),
+    "max": lambda: dist.all_reduce(_ONES.clone(), op=dist.ReduceOp.MAX),
+    "broadcast": lambda: dist.broadcast(_ONES, 0),
+    "root": lambda: dist.broadcast(_ONES, 1),
+    "barrier": lambda: dist.barrier(),
+    "by gloo": lambda: dist.scatter(_ONES.clone(), src=0),
+    "scatter": lambda: dist.scatter(_ONES.clone(), src=2),
+    "uneven list": lambda: dist.scatter(_ONES.clone(), [_ONES, torch.ones(5, 6), _ONES], src=2),
+    "reduce": lambda: dist.reduce(_ONES.clone(), 0),
+    "asynchronous": lambda: dist.all_reduce(_ONES.double(), async_op=True).wait(),
+}
 
 
 def differ(rank: int, ranks: int, what: str, other: str) -> None:
     """The last rank calls something else."""
-    _call(other if rank == ranks - 1 else what)
+    CALLS[other if rank == ranks - 1 else what]()
 
 
 def uneven(rank: int, ranks: int, hosts: Sequence[int] = ()) -> str:
@@ -119,20 +117,7 @@ def uneven(rank: int, ranks: int, hosts: Sequence[int] = ()) -> str:
 
 def after_a_failure(rank: int, ranks: int) -> list[str]:
     """What a group says of a mismatch, and of the next call."""
-    said = [_said(lambda: _call("float32" if rank else "max")) for _ in range(2)]
-    dist.destroy_process_group()
-    return said
-
-
-def interrupted(rank: int, ranks: int) -> str:
-    """Ctrl-C on rank 0 while it waits."""
-    if rank == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
-    else:
-        wait_until_reported("interrupted")
-    said = _said(dist.barrier)
-    reported("interrupted")
+    said = [_said(CALLS["float32" if rank else "max"]) for _ in range(2)]
     dist.destroy_process_group()
     return said
 
@@ -236,9 +221,9 @@ def _on_signal(rank: int, handler: Callable[..., None]) -> str:
             store.set("handled", "yes")
 
     store = default_store()  # a handler may destroy the group
-    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
     if rank == 0:
-        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
     else:
         wait_until_reported("handled")
     return _said(lambda: dist.all_reduce(torch.ones(3)))
@@ -249,6 +234,13 @@ def handler_calls(rank: int, ranks: int) -> list[str]:
     within: list[str] = []
     outer = _on_signal(rank, lambda *_: within.append(_said(lambda: dist.all_reduce(torch.ones(4)))))
     return [outer, *within, _said(dist.barrier)]
+
+
+def interrupted(rank: int, ranks: int) -> str:
+    """Ctrl-C on rank 0 while it waits."""
+    said = _on_signal(rank, signal.default_int_handler)
+    dist.destroy_process_group()
+    return said
 
 
 def handler_destroys(rank: int, ranks: int) -> str:
