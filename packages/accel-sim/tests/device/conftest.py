@@ -53,12 +53,11 @@ def same(found: torch.Tensor, expected: Any) -> None:
         raise AssertionError(f"found {found.cpu().tolist()}, expected {expected.tolist()}")
 
 
-def raises(
-    call: Callable[[], Any], kind: type[Exception] | tuple[type[Exception], ...], words: str = ""
-) -> None:
-    """Raise AssertionError unless the call raises an exception of this type with these words in its text."""
-    with pytest.raises(kind, match=re.escape(words) or None):
+def raises(call: Callable[[], Any], kind: Any, words: str = "") -> Exception:
+    """Return the exception that the call raises; it has this type, or one of them, and these words in its text."""
+    with pytest.raises(kind, match=re.escape(words) or None) as caught:
         call()
+    return caught.value
 
 
 @pytest.fixture(scope="session")

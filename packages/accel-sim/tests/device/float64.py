@@ -97,8 +97,6 @@ def agrees(
         found[0].float().square().sum().backward()
         expected[0].square().sum().backward()
         for mine, theirs in zip(starts, ends, strict=True):
-            assert mine.grad is not None
-            assert theirs.grad is not None
             close(mine.grad, theirs.grad, min_precision(starts), MANY)
     raises(lambda: op(*arguments, **options), NotImplementedError, "CPU")
 

@@ -6,6 +6,7 @@ import copy
 import gc
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,22 +40,15 @@ def test_graphs_share_a_pool(device: Device) -> None:
     assert first.pool() == second.pool() == pool
 
 
-def _model() -> nn.Module:
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [partial(torch.optim.SGD, momentum=0.9), partial(torch.optim.AdamW, capturable=True, foreach=True)],
+    ids=["sgd", "adamw"],
+)
+def test_train_step_equals_eager(device: Device, make_optimizer: Any) -> None:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.GELU(), nn.Flatten(), nn.Linear(24, 3))
-
-
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-
-def _adamw(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=0.1, capturable=True, foreach=True)
-
-
-@pytest.mark.parametrize("make_optimizer", [_sgd, _adamw])
-def test_a_train_step_equals_eager(device, make_optimizer) -> None:
-    plain = _model().to(device.type)
+    plain = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.GELU(), nn.Flatten(), nn.Linear(24, 3))
+    plain.to(device.type)
     replayed = copy.deepcopy(plain)
     batches = [torch.randn(5, 2, 8, device=device.type) for _ in range(4)]
     batch, target = batches[0].clone(), torch.zeros(5, dtype=torch.long, device=device.type)
@@ -66,7 +60,7 @@ def test_a_train_step_equals_eager(device, make_optimizer) -> None:
         optimizer.step()
         return loss.detach()  # type: ignore[no-any-return]
 
-    eager, graphed = make_optimizer(plain.parameters()), make_optimizer(replayed.parameters())
+    eager, graphed = (make_optimizer(model.parameters(), lr=0.1) for model in (plain, replayed))
     side = device.module.Stream()
     side.wait_stream(device.module.current_stream())
     with device.module.stream(side):  # the optimizer makes its states outside of the graph
@@ -135,15 +129,13 @@ def test_graphed_callables_equal_eager(device: Device) -> None:
     graphed = device.module.make_graphed_callables(graphed, (sample,))
     for _ in range(2):
         x = torch.randn(3, 4, device=device.type)
+        results = []
         for module in (plain, graphed):
             module.zero_grad()
-        first, second = plain(x), graphed(x)
-        same(second, first)
-        first.square().sum().backward()
-        second.square().sum().backward()
+            results.append(module(x))
+            results[-1].square().sum().backward()
+        same(*results)
         for mine, theirs in zip(plain.parameters(), graphed.parameters(), strict=True):
-            assert mine.grad is not None
-            assert theirs.grad is not None
             same(theirs.grad, mine.grad)
 
 
@@ -174,12 +166,9 @@ def breaks(device: Device, work: Callable[[], Any], words: str = "") -> None:
 
 def test_other_generators_are_registered(device: Device) -> None:
     generator = torch.Generator(device=device.type).manual_seed(3)
-    first = torch.rand(4, device=device.type, generator=generator).cpu()
+    draw = partial(torch.rand, 4, device=device.type, generator=generator)
+    first = draw().cpu()
     generator.manual_seed(3)
-
-    def draw() -> torch.Tensor:
-        return torch.rand(4, device=device.type, generator=generator)
-
     breaks(device, draw, "not registered")
     if hasattr(getattr(device.module, f"{device.type.upper()}Graph"), "register_generator_state"):
         graph = new_graph(device)

@@ -49,7 +49,6 @@ def test_activation_checkpoints(device: Device) -> None:
         leaf = torch.ones(64, device=device.type, requires_grad=True)
         result = checkpoint(lambda x: nn.functional.dropout(x * 2), leaf, use_reentrant=reentrant)
         result.sum().backward()
-        assert leaf.grad is not None
         same(leaf.grad * 1.0, result.detach())
 
 
