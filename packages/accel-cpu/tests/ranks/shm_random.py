@@ -300,8 +300,6 @@ def _drawn(choose: random.Random, rank: int, groups: list[Any], largest: int) ->
     dtype = choose.choice(_MOVED if function in MOVEMENTS else types)
     # Of large tensors gaps would take most of the memory.
     stride = choose.choice((1, 1, 2, 3)) if size < 4 << 20 else 1 + (choose.random() < 0.3)
-    if HOSTS > 1 and size < 100:
-        stride = 1  # all_to_all between hosts fails for one element with a gap
     me = ranks.index(rank) if rank in ranks else -1
     start = [choose.randrange(2**30) for _ in ranks]
     root, later = choose.randrange(len(ranks)), choose.random() < 0.2

@@ -145,7 +145,8 @@ class Hosts(SharedMemory):
                 do="print the split sizes on each rank ahead of the call",
             )
             raise self._failure
-        parts = [each.view(-1).view(torch.uint8) for each in (received, flat)]
+        # A contiguous tensor of one element may have any stride, of which torch makes no view as bytes.
+        parts = [each.as_strided((each.numel(),), (1,)).view(torch.uint8) for each in (received, flat)]
         self._gloo.alltoall_base(*parts, receives, sends, dist.AllToAllOptions()).wait()
         store(received, output)
 
@@ -242,4 +243,4 @@ def _send(gloo: Any, tensor: Tensor, root: int) -> None:
     """Broadcast among the leaders as bytes, because gloo does not have every type."""
     options = dist.BroadcastOptions()
     options.rootRank = root
-    gloo.broadcast([tensor.view(-1).view(torch.uint8)], options).wait()
+    gloo.broadcast([tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)], options).wait()

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of a process group find out whether they can share memory, and come to share it.
 
-They exchange facts through torch's store. Every rank draws the same conclusion from the same facts, so that either
-all of them use shared memory or none does. `RankFacts` alone reads what another rank wrote: its values
-have the right types and are in range.
+They exchange facts through torch's store. Every rank draws the same conclusion from them: all of them use shared
+memory, or none does. `RankFacts` alone reads what another rank wrote: its values have the right types, in range.
 """
 
 from __future__ import annotations
