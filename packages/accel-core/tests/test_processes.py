@@ -53,11 +53,14 @@ def test_group_ends_with_a_child_that_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"start_new_session": True}])
 @pytest.mark.parametrize("place", ["group", "session"])
 def test_children_end_at_the_time_limit(options: dict[str, Any], place: str, tmp_path: Path) -> None:
-    with pytest.raises(TimeoutExpired) as caught:  # the limit begins when the lock is held
+    then = "print('out', flush=True); open('printed', 'w').close(); time.sleep(600)"
+    begun = [tmp_path / "held", tmp_path / "printed"]
+    with pytest.raises(
+        TimeoutExpired
+    ) as caught:  # the limit begins when the lock is held and the line is out
         forks(
-            "print('out', flush=True); time.sleep(600)", place, tmp_path, timeout=0,
-            tick=lambda: (tmp_path / "held").exists() or object(), **options,
-        )  # fmt: skip
+            then, place, tmp_path, timeout=0, tick=lambda: all(map(Path.exists, begun)) or object(), **options
+        )
     assert caught.value.output == "out\n"
 
 
