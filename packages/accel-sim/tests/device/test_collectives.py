@@ -134,17 +134,17 @@ def test_premultiplied_sums() -> None:
     op: Any = dist._make_nccl_premul_sum(0.5)  # type: ignore[attr-defined]
     if device.type not in ("npu", "cuda"):
         refuses("Cannot use ReduceOp.PREMUL_SUM", dist.all_reduce, mine(2), op=op)
-        return
-    total, kept, piece = (mine(2, value=rank + 1) for _ in range(3))
-    whole, half = mine(2 * size, value=rank + 1), size * (size + 1) / 4
-    dist.all_reduce(total, op=op)
-    same(total, [half] * 2)
-    dist.reduce(kept, 0, op)
-    same(kept, [half if rank == 0 else rank + 1] * 2)
-    dist.reduce_scatter_tensor(piece, whole, op)
-    same(piece, [half] * 2)
-    same(whole, [rank + 1] * 2 * size)
-    refuses("PreMulSum Data type must be", dist.all_reduce, mine(2, dtype=torch.int32), op=op)
+    else:
+        total, kept, piece = (mine(2, value=rank + 1) for _ in range(3))
+        whole, half = mine(2 * size, value=rank + 1), size * (size + 1) / 4
+        dist.all_reduce(total, op=op)
+        same(total, [half] * 2)
+        dist.reduce(kept, 0, op)
+        same(kept, [half if rank == 0 else rank + 1] * 2)
+        dist.reduce_scatter_tensor(piece, whole, op)
+        same(piece, [half] * 2)
+        same(whole, [rank + 1] * 2 * size)
+        refuses("PreMulSum Data type must be", dist.all_reduce, mine(2, dtype=torch.int32), op=op)
 
 
 def test_npu_backend_has_torch_npu_names() -> None:
