@@ -68,19 +68,20 @@ class Checked(NamedTuple):
 
 #: torch's operators by `adam_w_mode`.
 OPERATORS = {1: "_fused_adamw_", 0: "_fused_adam_"}
+_OPERATORS = " and ".join(f"torch.{name}" for name in OPERATORS.values())
 
 
 @cache
-def self_check(device_type: str, modes: tuple[int, ...] = (1, 0)) -> Checked:
+def self_check(device_type: str) -> Checked:
     """Take steps with each operator in each type on the current device, once a process. Raise `DeviceFailed`."""
     dtypes: list[torch.dtype] = []
     lacks: list[str] = []
     uncorrected = True
     for dtype in _DTYPES:
-        lack = _lack(torch.device(device_type), dtype, 1, modes)
+        lack = _lack(torch.device(device_type), dtype, 1)
         if not lack:
             dtypes.append(dtype)
-            lack = _lack(torch.device(device_type), dtype, 0, modes)
+            lack = _lack(torch.device(device_type), dtype, 0)
             uncorrected = uncorrected and not lack
         lacks += filter(None, [lack])
     lack = "; ".join(dict.fromkeys(lacks))
@@ -92,7 +93,6 @@ def torch_multi_tensor_adam(
     device_type: str,
     fallback_step: Step = adam_step,
     uncorrected: bool = True,
-    modes: Sequence[int] = (1, 0),
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
 
@@ -103,7 +103,7 @@ def torch_multi_tensor_adam(
     """
 
     def step(lists: Lists, adam: AdamStep) -> None:
-        if adam.adam_w_mode not in modes or not (adam.bias_correction or uncorrected):
+        if not (adam.bias_correction or uncorrected):
             fallback_step(lists, adam)
             return
         groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
@@ -142,9 +142,9 @@ def _alike(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _lack(device: torch.device, dtype: torch.dtype, corrected: int, modes: tuple[int, ...]) -> str:
+def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
     """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
-    for adam_w_mode in modes:
+    for adam_w_mode in OPERATORS:
         name = f"torch.{OPERATORS[adam_w_mode]}"
         lack = _schema_lack(OPERATORS[adam_w_mode]) or self_checks.unsupported_reason(
             name, device, partial(wrong_step, name, fused_step, device, dtype, adam_w_mode, corrected)
@@ -230,29 +230,26 @@ class LazyStep:
         (self._step or adam_step)(lists, adam)
 
 
-def torch_fused_adam(
-    device_type: str, then: StepRoute | None = None, modes: tuple[int, ...] = (1, 0)
-) -> Route:
+def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
     """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`, or by plain torch.
 
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
-    process; where torch's operators do not work, `then` takes all tensors. modes: values of `adam_w_mode` for them.
+    process; where torch's operators do not work, `then` takes all tensors.
     """
-    operators = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
 
     def expected() -> str:
-        return f"{operators} if a step works when first loaded, else {LazyStep(then).what}"
+        return f"{_OPERATORS} if a step works when first loaded, else {LazyStep(then).what}"
 
     def load() -> LoadedOp:
-        checked, step = self_check(device_type, modes), LazyStep(then)
+        checked, step = self_check(device_type), LazyStep(then)
         if checked.dtypes:
-            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected, modes)
+            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected)
         else:
             decided = step.decide()
             function = multi_tensor_adam if decided is adam_step else as_multi_tensor_adam(decided)
         return LoadedOp(
             SimpleNamespace(multi_tensor_adam=function),
-            lambda: _what(operators, checked, step.what),
+            lambda: _what(checked, step.what),
             step.decide,
         )
 
@@ -260,14 +257,13 @@ def torch_fused_adam(
     return Route(implementations, expected, load)
 
 
-def _what(operators: str, checked: Checked, other: str) -> str:
+def _what(checked: Checked, other: str) -> str:
     dtypes, lack, _ = checked
     if not dtypes:
         return f"{other}: {lack}"
     names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-    why = ("" if "_fused_adam_" in operators else "L2 decay, ") + "mixed types and strided tensors"
-    why += f", and others ({lack})" if lack else ""
-    return f"{operators} for {names}; {other} for {why}"
+    why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
+    return f"{_OPERATORS} for {names}; {other} for {why}"
 
 
 def is_capturing(device_type: str) -> bool:
