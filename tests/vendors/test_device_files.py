@@ -145,6 +145,7 @@ SITUATIONS = {
     "files of another maker, and it fails": Situation(
         "foreign", None, State.BROKEN, CPU, "1 problem", ("candidate-broken", *FALLBACK)),
     "its files, and no runtime": Situation("own", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
+    "no permission, and no runtime": Situation("closed", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
     "no file, and no runtime": Situation("", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
     "asked for, no file, and it counts": Situation("", 2, State.CHOSEN, DEVICE, asked=True),
     "asked for, no file, and it counts none": Situation(
@@ -250,6 +251,10 @@ def test_runtime_decides_where_a_device_file_is_missing(
     assert f"would use {chosen.key} (" in answer if chosen else "get this error:" in answer
     if situation.files in ("", "foreign") and situation.count in (0, None) and not situation.asked:
         assert "no device file dev/" in found.reason
+    if (situation.files, situation.count) == ("own", -1):
+        assert f"/{device.file} exists" in found.reason
+        (note,) = (each.found for each in report.notes if each.code == "cpu-fallback")
+        assert device.key in note.partition("no runtime counts the device of ")[2].split(", ")
 
 
 def _candidate(selection: Selection, label: str) -> Candidate:

@@ -34,11 +34,9 @@ def evidence() -> Evidence:
     linux = sys.platform.startswith("linux")
     built = [f"{name} {torch_build(name)}" for name in DEVICE.torch_fields if torch_build(name)]
     if not built:
-        return Evidence(
-            False,
-            present if linux else None,
-            f"{version} is built without {' or '.join(DEVICE.torch_fields)}",
-        )
+        reason = f"{version} is built without {' or '.join(DEVICE.torch_fields)}"
+        reason += f"; {found}" if present and linux else ""
+        return Evidence(False, present if linux else None, reason)
     have = f"{version} is built with {' and '.join(built)}"
     if not linux:
         return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")

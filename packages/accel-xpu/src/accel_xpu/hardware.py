@@ -34,6 +34,11 @@ class Presence(NamedTuple):
         """True or None, for a runtime that can count: a missing file proves nothing."""
         return self.present or None
 
+    @property
+    def seen(self) -> str:
+        """The end of a reason that names the file that was found; empty without one."""
+        return f"; {self.reason}" if self.present else ""
+
 
 def presence() -> Presence:
     """Look for render nodes whose PCI vendor in /sys is Intel; GPUs of all vendors have render nodes."""

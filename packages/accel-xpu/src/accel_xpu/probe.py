@@ -20,7 +20,7 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"torch {version} is installed, {TORCH} serves XPU by itself")
     presence = hardware.presence()
     if torch_build("xpu") is None:
-        return Evidence(False, presence.present, f"torch {version} is built without XPU")
+        return Evidence(False, presence.present, f"torch {version} is built without XPU{presence.seen}")
     return Evidence(True, presence.hardware, f"torch {version} is built with XPU; {presence.reason}")
 
 

@@ -34,9 +34,9 @@ class StockProbe:
         if self.device.platform and sys.platform != self.device.platform:
             return Evidence(False, False, f"only on {self.device.platform}, this is {sys.platform}")
         present, found = found_devices(self.device.files, self.device.pci_vendor)
-        missing = self._missing_runtime()
-        if missing:
-            return Evidence(False, present if self.device.files else None, missing)
+        if missing := self._missing_runtime():
+            known = present if self.device.files else None
+            return Evidence(False, known, f"{missing}; {found}" if present else missing)
         installed = f"{self.device.runtime or 'this torch'} is installed"
         if self.device.package_only:
             return Evidence(False, None, f"{installed}, which the package alone can use")

@@ -28,15 +28,15 @@ IPEX = ">=2.8,<2.9"
 
 def evidence() -> Evidence:
     """Check distribution, version range and Intel's render nodes; imports nothing."""
+    presence = hardware.presence()
     if not module_exists(MODULE):
-        return Evidence(False, hardware.presence().present, f"{MODULE} is not installed")
+        return Evidence(False, presence.present, f"{MODULE} is not installed{presence.seen}")
     version = distribution_version(MODULE)
     if version is not None and not in_range(version, IPEX):
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
-    presence = hardware.presence()
     installed = f"{MODULE} {version or 'of unknown version'}"
     if lacks_library(MODULE, DEVICE.library):  # it takes seconds to import and replaces kernels of torch
-        return Evidence(False, presence.present, f"{installed} is the build for CPUs")
+        return Evidence(False, presence.present, f"{installed} is the build for CPUs{presence.seen}")
     return Evidence(True, presence.hardware, f"{installed}; {presence.reason}")
 
 

@@ -76,15 +76,15 @@ def notes(facts: Facts) -> Iterator[Remark]:
         found = f"a run is one of several ranks: {facts.place.variables}"
         yield Remark("rank", "launcher", found, "nothing to do")
     if facts.place.unknown:
-        found = (
-            f"{', '.join(facts.place.unknown)} may be the rank of a launcher that accel-core does not know"
-        )
+        unknown = ", ".join(facts.place.unknown)
+        found = f"{unknown} may be the rank of a launcher that accel-core does not know"
         advice = f"set {', '.join(REQUIRED)} in each rank, or RANK=0 and WORLD_SIZE=1 for a job of one"
         yield Remark("rank-like", "launcher", found, advice)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
-        here = ", ".join(c.label for c in facts.explanation.candidates if c.hardware and c.key != CPU_KEY)
+        absent = [c for c in facts.explanation.candidates if c.state in (State.ABSENT, State.NOT_INSTALLED)]
+        here = ", ".join(dict.fromkeys(candidate.key for candidate in absent if candidate.hardware))
         why = f"no runtime counts the device of {here}" if here else "no other accelerator is present"
         found = f"a run would end on the CPU: {why}"
         yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
@@ -200,7 +200,7 @@ def _candidate(candidate: Candidate, facts: Facts) -> Iterator[Remark]:
         repair = _library(candidate.error) or "repair or reinstall its runtime"
         advice = _alternatives(repair, f"{skip} to pass over it")
         yield Remark("candidate-broken", candidate.label, candidate.reason, advice)
-    elif candidate.state is State.ABSENT and NO_PERMISSION in candidate.reason:
+    elif candidate.state is State.ABSENT and candidate.runtime and NO_PERMISSION in candidate.reason:
         advice = "add this user to the group of that file (`ls -l` names it), and log in again"
         yield Remark("device-permission", candidate.label, candidate.reason, advice)
     elif candidate.state is State.BLOCKED and candidate.devices:
