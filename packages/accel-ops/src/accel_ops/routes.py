@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class Checked(NamedTuple):
 
 #: torch's operators by `adam_w_mode`.
 OPERATORS = {1: "_fused_adamw_", 0: "_fused_adam_"}
-_OPERATORS = " and ".join(f"torch.{name}" for name in OPERATORS.values())
+_NAMES = " and ".join(f"torch.{name}" for name in OPERATORS.values())
 
 
 @cache
@@ -89,10 +90,7 @@ def self_check(device_type: str) -> Checked:
 
 
 def torch_multi_tensor_adam(
-    dtypes: Sequence[torch.dtype],
-    device_type: str,
-    fallback_step: Step = adam_step,
-    uncorrected: bool = True,
+    dtypes: Sequence[torch.dtype], device_type: str, fallback_step: Step = adam_step, uncorrected: bool = True
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
 
@@ -238,7 +236,7 @@ def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
     """
 
     def expected() -> str:
-        return f"{_OPERATORS} if a step works when first loaded, else {LazyStep(then).what}"
+        return f"{_NAMES} if a step works when first loaded, else {LazyStep(then).what}"
 
     def load() -> LoadedOp:
         checked, step = self_check(device_type), LazyStep(then)
@@ -248,9 +246,7 @@ def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
             decided = step.decide()
             function = multi_tensor_adam if decided is adam_step else as_multi_tensor_adam(decided)
         return LoadedOp(
-            SimpleNamespace(multi_tensor_adam=function),
-            lambda: _what(checked, step.what),
-            step.decide,
+            SimpleNamespace(multi_tensor_adam=function), lambda: _what(checked, step.what), step.decide
         )
 
     implementations = (Implementation.TORCH_FUSED, *(then.implementations if then else ()))
@@ -263,7 +259,7 @@ def _what(checked: Checked, other: str) -> str:
         return f"{other}: {lack}"
     names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
-    return f"{_OPERATORS} for {names}; {other} for {why}"
+    return f"{_NAMES} for {names}; {other} for {why}"
 
 
 def is_capturing(device_type: str) -> bool:
@@ -276,9 +272,9 @@ SelfCheck = Callable[[Launch, torch.device], None]
 
 
 class Kernels(ABC):
-    """Loaded kernels. `synchronous`: how the user finds the kernel that failed, for the error of a launch."""
+    """Loaded kernels. `advice`: how to find the kernel that failed, for the error of a launch."""
 
-    synchronous = ""
+    advice = ""
 
     def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
         """Start a kernel on torch's current stream of the first argument's device. Raises `KernelNotStarted`."""
@@ -289,7 +285,7 @@ class Kernels(ABC):
         except KernelsUnusable as error:
             raise KernelNotStarted(
                 f"{name} cannot be started on {device}: {error}",
-                do=f"an error of an earlier kernel shows here, too{self.synchronous}. Without these kernels: no "
+                do=f"an error of an earlier kernel shows here, too{self.advice}. Without these kernels: no "
                 'quantization (zero_quantized_weights, zero_quantized_gradients), and `"torch_adam": true`',
             ) from error
 
@@ -318,6 +314,10 @@ class KernelSource(NamedTuple):
     load: Callable[[SelfCheck, int], tuple[Kernels, str]]
 
 
+#: Threads that need the same kernels wait for the first one.
+_ONE = threading.Lock()
+
+
 @cache
 def tried(source: KernelSource, check: SelfCheck, device: int) -> tuple[Kernels | None, str]:
     """Return the kernels and their route, or the reason not to use them: a driver takes seconds to compile them."""
@@ -335,7 +335,8 @@ def _loaded(source: KernelSource, check: SelfCheck) -> tuple[Kernels, str]:
         device = runtime.current_device()
     except RuntimeError as error:
         raise KernelsUnusable(in_short(error)) from error
-    kernels, what = tried(source, check, device)
+    with _ONE:
+        kernels, what = tried(source, check, device)
     if kernels is None:
         raise KernelsUnusable(what)
     return kernels, what

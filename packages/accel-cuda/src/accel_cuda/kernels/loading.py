@@ -29,7 +29,7 @@ class CudaKernels(Kernels):
     architecture: of the devices that it is used for.
     """
 
-    synchronous = ": run with CUDA_LAUNCH_BLOCKING=1"
+    advice = ": run with CUDA_LAUNCH_BLOCKING=1"
 
     def __init__(self, driver: DeviceDriver, image: bytes, architecture: Architecture) -> None:
         self._driver, self._image, self._architecture = driver, image, architecture
