@@ -123,9 +123,6 @@ def test_every_broken_rule_is_reported_at_once(
     assert len(capsys.readouterr().err.splitlines()) == 5
 
 
-# --- wheels
-
-
 @pytest.mark.more
 def test_wheels_are_repaired_reproducible_and_name_their_components(tmp_path: Path) -> None:
     builds = []

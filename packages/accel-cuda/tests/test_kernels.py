@@ -160,9 +160,6 @@ def test_build_fails_without_the_images_that_are_demanded(checkout, tmp_path):
     assert "demands images" in done.stdout + done.stderr
 
 
-# --- the launcher's tests on a driver that the compiler has instrumented for address and undefined behaviour
-
-
 @pytest.mark.slow
 @pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
 def test_launcher_s_tests_are_clean_under_the_sanitizers():
@@ -178,9 +175,6 @@ def test_launcher_s_tests_are_clean_under_the_sanitizers():
     assert not done.returncode, done.stdout[-3000:] + done.stderr[-3000:]
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
-
-
-# --- the real hipRTC, where one is installed: it compiles the kernels without a device
 
 
 #: Debian's: `apt install libamdhip64-5`.

@@ -119,9 +119,6 @@ def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver):
     assert all(vectors)
 
 
-# --- threads that submit, pause and cancel at once, under the compiler's sanitizers
-
-
 NO_ENGINE = 2  # the program's status
 
 

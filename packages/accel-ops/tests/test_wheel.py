@@ -128,9 +128,6 @@ def test_without_a_compiler_the_wheel_is_for_every_machine(tree, tmp_path):
     assert LIBRARY not in contents(wheel)
 
 
-# --- in an environment made from wheels, the tests run the library of the wheel, not one that was compiled
-
-
 def test_the_library_under_test_is_the_wheel_s():
     origin = json.loads(metadata.distribution("accel-ops").read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):

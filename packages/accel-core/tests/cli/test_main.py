@@ -248,9 +248,6 @@ def test_error_of_failed_selection_is_shown_whole(capsys: pytest.CaptureFixture[
     assert "x\n  do: y" in shown(capsys, reported)
 
 
-# --- `accel doctor` says on a terminal what it is waiting for; what it prints for others stays as it is
-
-
 def test_doctor_on_a_terminal(healthy: Environment, tmp_path: Path) -> None:
     go = tmp_path / "go"  # without it, `import torch` does not end
     healthy.module(

@@ -28,9 +28,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     return seen
 
 
-def _take(step: Any, *kinds: torch.dtype, mode: int = 1) -> None:
+def _take(step: Any, *kinds: torch.dtype) -> None:
     lists = [[torch.ones(5, device="npu", dtype=kind)] for kind in kinds]
-    step(2048, torch.zeros(1), lists, 1e-2, 0.9, 0.999, 1e-8, 1, mode, 1, 0.1)
+    step(2048, torch.zeros(1), lists, 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
