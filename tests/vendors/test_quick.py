@@ -69,16 +69,11 @@ def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 
-# The tox environment of each vendor runs the whole engine on its device.
-@pytest.mark.sample("npu-bf16-stage-2-1")
-@pytest.mark.parametrize(
-    ("claimed", "chosen", "least"),
-    [("npu", "bf16-stage-2", 1), *((claimed.key, "", 8) for claimed in CLAIMED)],
-)
-def test_the_engine_shows_what_is_claimed(claimed: str, tmp_path: Path, chosen: str, least: int) -> None:
-    results = next(each for each in CLAIMED if each.key == claimed)
-    found = shown(results, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", chosen)
-    assert len(found.engine) >= least
+# The tox environment of each vendor and `make safety-net` run the whole engine on every device.
+def test_the_engine_shows_what_is_claimed(tmp_path: Path) -> None:
+    results = next(each for each in CLAIMED if each.key == "npu")
+    found = shown(results, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", "-k", "bf16-stage-2")
+    assert len(found.engine) >= 1
     assert list(map(str, conformance.differences(ROOT, found, partial=True))) == []
 
 

@@ -85,7 +85,7 @@ def round_trips(path: Path, engine: str, sessions: int, count: int, most: int) -
     ("sessions", "count", "most"),
     [
         (1, 40, 3 << 20),
-        pytest.param(48, 70, 4 << 20, marks=pytest.mark.slow),
+        pytest.param(12, 70, 4 << 20, marks=pytest.mark.slow),
         pytest.param(3, 70, 64 << 20, marks=pytest.mark.slow),
     ],
 )

@@ -140,12 +140,10 @@ def test_what_cannot_be_done_is_an_error_that_says_what_to_do(
     assert advice in error
 
 
+# Steps differ only where a process has one device, or ranks share one: the suite and the engine have their own tests.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("key", "like_hardware"),
-    list(zip(["cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu"], "01" * 4, strict=True)),
-)
-def test_every_step_passes_on_every_device(key: str, like_hardware: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "like_hardware"), [("cpu", "0"), ("hpu", "1"), ("mps", "0")])
+def test_every_step_passes(key: str, like_hardware: str, tmp_path: Path) -> None:
     sim = "" if key == "cpu" else key
     _, report = verified(0, "--quick", tmp_path, sim, DS_ACCELERATOR=key, ACCEL_SIM_HARDWARE=like_hardware)
     assert all(row.state in ("passed", "not run") for row in report.rows)
