@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts folders of the workspace's shared/ into the package; an unpacked sdist has them already.
+"""Puts folders of the workspace into the package; an unpacked sdist has them already.
 
 With ACCEL_SIM_LIBRARIES=FOLDER the wheel is for this Python and platform, and has the libraries in that folder:
 `python -m accel_sim.build FOLDER` adds the one for the torch that is installed.
@@ -14,7 +14,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDERS = ("surfaces", "csrc")
+FOLDERS = ("shared/surfaces", "shared/csrc")
+#: The emulated CANN, without its tests. Nothing here has the name of a file of CANN's.
+CANN = ("__init__.py", "build.py", "operators.py", "operators.txt", "csrc")
 
 
 class SharedHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -27,9 +29,11 @@ class SharedHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][libraries] = "accel_sim/prebuilt"
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-        shared = Path(self.root).parents[1] / "shared"
-        if version == "editable" or not shared.is_dir():
+        workspace = Path(self.root).parents[1]
+        if version == "editable" or not (workspace / "shared").is_dir():
             return
-        inside = "src/accel_sim" if self.target_name == "sdist" else "accel_sim"
-        for name in FOLDERS:
-            build_data["force_include"][str(shared / name)] = f"{inside}/data/{name}"
+        data = "src/accel_sim/data" if self.target_name == "sdist" else "accel_sim/data"
+        for folder in FOLDERS:
+            build_data["force_include"][str(workspace / folder)] = f"{data}/{Path(folder).name}"
+        for name in CANN:
+            build_data["force_include"][str(workspace / "tests/runtimes/cann" / name)] = f"{data}/cann/{name}"

@@ -38,6 +38,11 @@ def test_wheel_from_the_sdist_has_its_data_and_makes_a_device(tmp_path: Path) ->
         for path in files:
             packed = tmp_path / "site/accel_sim/data" / path.relative_to(SHARED)
             assert packed.read_bytes() == path.read_bytes(), path
+    names = {path.name for path in (tmp_path / "site/accel_sim/data/cann").rglob("*")}
+    assert {"build.py", "operators.txt", "driver.cpp"} <= names
+    assert not [
+        path.name for path in (tmp_path / "site").rglob("*") if path.name.startswith(("lib", "test_"))
+    ]
     program = "import torch_npu, accel_sim; print(accel_sim.__file__, torch_npu.npu.device_count())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     done = run(*SIM, sys.executable, "-c", program, env=environment, check=True)

@@ -7,13 +7,17 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
+import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from accel_core import processes
+from accel_core.errors import BuildFailed
 from accel_core.native import trust
-from tests.runtimes.cann import operators
+
+from . import operators  # accel-sim loads this package from its data, too
 
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "csrc"
@@ -34,20 +38,33 @@ _NAME = re.compile(r"(?:acl|Hccl|rt[A-Z]|Msprof)\w+")
 def _package(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"no {name} in this environment; expected torch_npu and the torch of its release")
+        raise BuildFailed(
+            f"the emulated CANN cannot be built: no {name} in this environment",
+            do="pip install 'torch_npu==2.13.*', with torch's build for the CPU of that release",
+        )
     return Path(spec.submodule_search_locations[0])
 
 
 def folder() -> Path:
-    """Return the folder with the libraries, built if that was not done yet; raises CalledProcessError."""
+    """Return the folder with the libraries, built if the cache lacks them; raises BuildFailed or CacheUnusable."""
     torch, npu = _package("torch"), _package("torch_npu")
     digest = hashlib.sha256()
-    for path in (*sorted(_SOURCES.iterdir()), *sorted(_HERE.glob("*.*"))):
+    for path in (
+        *sorted(_SOURCES.iterdir()),
+        Path(__file__),
+        Path(operators.__file__),
+        _HERE / "operators.txt",
+    ):
         digest.update(path.read_bytes())
     for package in (torch, npu):
         digest.update((package / "version.py").read_bytes())
     target = trust.cache_folder() / "emulated-cann" / digest.hexdigest()[:16]
     if not target.is_dir():
+        print(
+            "compiling an emulated CANN for this torch_npu: about two minutes, once",
+            file=sys.stderr,
+            flush=True,
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
             _build(Path(made), torch, npu)
@@ -105,17 +122,30 @@ def _link(made: Path, library: str, *inputs: str) -> None:
 def _names(library: Path, which: str) -> list[str]:
     """Return CANN's names that a file refers to (-u), or has (--defined-only)."""
     dynamic = ["-D"] if library.suffix == ".so" else []
-    listed = subprocess.run(["nm", *dynamic, which, str(library)], capture_output=True, text=True, check=True)
-    last = (line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines() if line.strip())
+    listed = _run(library.parent, "nm", *dynamic, which, str(library))
+    last = (line.split()[-1].partition("@")[0] for line in listed.splitlines() if line.strip())
     return [name for name in last if _NAME.fullmatch(name)]
 
 
-def _run(made: Path, *command: str) -> None:
-    subprocess.run(command, cwd=made, check=True)
+def _run(made: Path, *command: str) -> str:
+    """Return the output of a tool; raises BuildFailed."""
+    if shutil.which(command[0]) is None:
+        raise BuildFailed(
+            f"the emulated CANN cannot be built: no {command[0]} on PATH",
+            do="install g++ with C++20 and binutils (Debian: apt install g++); they are needed once for each torch_npu",
+        )
+    ended = processes.run(command, cwd=made)
+    if ended.returncode:
+        raise BuildFailed(
+            f"the emulated CANN does not compile for this torch_npu: {command[0]} ends with {ended.returncode}",
+            do="use torch_npu 2.12 or 2.13",
+            details=ended.stderr[-2000:],
+        )
+    return ended.stdout
 
 
-def environment(base: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a program that is to use the emulated CANN."""
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program that is to use the emulated CANN. Raises as `folder` does."""
     built = folder()
     libraries = ":".join(filter(None, [str(built), base.get("LD_LIBRARY_PATH", "")]))
     return {

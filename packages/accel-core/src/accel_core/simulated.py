@@ -11,6 +11,10 @@ from accel_core.env import Variable
 
 DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")
 
+RUNTIME = Variable(
+    "ACCEL_SIM_RUNTIME", "", "The vendor's own runtime on an emulated driver; set by `accel sim --runtime`."
+)
+
 
 class SimulatedDevice(Protocol):
     """Device that a simulator offers in place of a vendor's."""

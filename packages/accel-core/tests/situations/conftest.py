@@ -167,6 +167,7 @@ class Situation:
                 **kept,
                 "PYTHONPATH": str(self.site.path),
                 "ACCEL_SYSROOT": str(self.site.root),
+                "TORCH_EXTENSIONS_DIR": str(self._folder / "torch_extensions"),
                 "OMP_NUM_THREADS": "1",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **variables,

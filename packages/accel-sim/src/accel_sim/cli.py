@@ -12,13 +12,16 @@ import sys
 from typing import NoReturn
 
 from accel_core.cli.main import program_words
-from accel_sim import behaviours, build, stub_packages, vendors
+from accel_core.errors import InvalidInput
+from accel_sim import behaviours, build, real_runtime, stub_packages, vendors
 
 LIMITS = (
     "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
     " driver, compiler and kernels, or about what happens asynchronously."
 )
 
+#: Options of simulated devices.
+_MODES = ("behaviour", "race", "deferred", "like_hardware", "fail")
 #: Exit statuses of a shell.
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
@@ -53,6 +56,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="without what holds only for simulated devices: exact sums, memory of its own, errors at once",
     )
+    parser.add_argument(
+        "--runtime",
+        metavar="MODULE",
+        help="the vendor's own runtime, which has to be installed, on an emulated driver: torch_npu",
+    )
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
 
@@ -62,28 +70,38 @@ def run(args: argparse.Namespace) -> int:
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
-    environment = stub_packages.environment(
-        args.device,
-        devices=args.devices,
-        memory=args.memory,
-        behaviour=args.behaviour,
-        race=args.race,
-        deferred=args.deferred,
-        like_hardware=args.like_hardware,
-        fail=args.fail,
-    )
+    if args.runtime:
+        environment = _of_runtime(args)
+    else:
+        environment = stub_packages.environment(
+            args.device,
+            devices=args.devices,
+            memory=args.memory,
+            **{name: getattr(args, name) for name in _MODES},
+        )
     if command and shutil.which(command[0], path=environment.get("PATH")) is None:
         sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")
         return _NOT_FOUND
-    library = build.library()
+    library = None if args.runtime else build.library()
     if not command:
-        sys.stdout.write(f"{library}\n")
+        sys.stdout.write(f"{library or args.runtime}\n")
         return 0
     try:
         _become(command, environment)
     except OSError as error:
         sys.stderr.write(f"accel sim: {command[0]}: {error.strerror}\n")
         return _NOT_EXECUTABLE
+
+
+def _of_runtime(args: argparse.Namespace) -> dict[str, str]:
+    """Return the environment for --runtime; raises `InvalidInput` for options of simulated devices."""
+    for name in _MODES:
+        if getattr(args, name):
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} is not for the runtime {args.runtime}: it is of simulated devices",
+                do="leave one of the two options out",
+            )
+    return real_runtime.environment(args.device, args.runtime, devices=args.devices, memory=args.memory)
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:

@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from accel_core import env
+from accel_core import env, simulated
 from accel_core.native import trust
 from accel_sim import behaviours, build, settings, vendor_tools, vendors
 from accel_sim.vendors import SimVendor
 
-#: A folder in the cache.
-_STUBS = "stub_packages"
+#: Folders in the cache: stub packages, and drivers that `real_runtime` emulates.
+_STUBS, _DRIVERS = "stub_packages", "emulated-cann"
 _HEAD = "from accel_sim import stub_import\n\n"
 _TOOLS = "tools"
 _POPULATE = _HEAD + "stub_import.populate(__name__)\n"
@@ -49,7 +49,7 @@ def environment(
     """
     vendor = vendors.find(key)
     build.check_torch(vendor.key)
-    result = _without_outer(os.environ if base is None else base)
+    result = without_outer(os.environ if base is None else base)
     if like_hardware:
         result.setdefault(settings.DEVICES.name, "1")
     for variable, value in ((settings.DEVICES, devices), (settings.MEMORY, memory)):
@@ -83,14 +83,14 @@ def is_set_up(environment: Mapping[str, str]) -> bool:
     return first.startswith(f"{trust.default_cache() / _STUBS}{os.sep}")
 
 
-def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the files of the device that it has."""
-    inside = f"{trust.default_cache() / _STUBS}{os.sep}"
+def without_outer(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the files of the device, or of the emulated driver, that it has."""
+    cache = trust.default_cache()
+    inside = tuple(f"{cache / name}{os.sep}" for name in (_STUBS, _DRIVERS))
     result = {}
     for name, value in base.items():
-        if inside not in value:
-            result[name] = value
-        elif paths := [path for path in value.split(os.pathsep) if not path.startswith(inside)]:
+        paths = [path for path in value.split(os.pathsep) if not path.startswith(inside)]
+        if name != simulated.RUNTIME.name and (paths or not value):
             result[name] = os.pathsep.join(paths)
     return result
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from accel_core import processes
 from accel_core.errors import DOCUMENTATION, InvalidInput, NoAccelerator
 from accel_core.reports import one_line
-from accel_core.simulated import DEVICE
+from accel_core.simulated import DEVICE, RUNTIME
 from accel_testkit.suite.launch import LIMIT
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
         return int(shown.worst is not None)
     if args.compare:
         return _print_differences(*map(report.read, args.compare))
-    made = _new_report(args.accel or _chosen(), "full" if args.full else "quick", Path(DEVICE.get()).stem)
+    made = _new_report(
+        args.accel or _chosen(), "full" if args.full else "quick", RUNTIME.get() or Path(DEVICE.get()).stem
+    )
     wanted = args.step or [step.name for step in STEPS]
     with _writing(made, args.out):
         status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)

@@ -60,7 +60,7 @@ class Report:
 
     accelerator: key of the vendor under test.
     mode:        `quick` or `full`.
-    simulated:   key of the simulated device; empty on a real one.
+    simulated:   key of the simulated device, or the runtime on an emulated driver; empty on a real one.
     made:        UTC time of the start, ISO 8601.
     versions:    {distribution: version}, with Python's.
     """
