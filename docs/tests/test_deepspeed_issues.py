@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/deepspeed-issues.md print what the page shows, with DeepSpeed as it is."""
+"""The programs of docs/deepspeed-issues*.md print what the pages show, with DeepSpeed as it is."""
 
 import ast
 import importlib.metadata
@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE = (DOCS / "deepspeed-issues.md").read_text(encoding="utf-8")
-#: What each program prints, as the page shows it: `lines` in the text, or a block.
+PAGES = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("deepspeed-issues*.md"))
+#: What each program prints, as its page shows it.
 SHOWN = {
-    program: block or "\n".join(re.findall("`(.+?)`", lines))
-    for program, lines, block in re.findall(
-        r"\[Program\]\(issues/(\w+\.py)\)[^`]*?(?:prints ((?:`[^`]+`(?: and )?)+)|\n```text\n(.+?)^```$)",
-        PAGE.replace("\n> ", " "), re.MULTILINE | re.DOTALL,
+    program: "\n".join(re.findall("`(.+?)`", lines))
+    for program, lines in re.findall(
+        r"\[Program\]\(issues/(\w+\.py)\)[^`]*?prints ((?:`[^`]+`(?: (?:and|·) )?)+)",
+        re.sub(r"\n> +", " ", PAGES),
     )
-}  # fmt: skip
-#: The release for which the page was written, and the one of a program whose fault it no longer has.
+}
+#: The release for which the pages were written, and the one of a program whose fault it no longer has.
 RELEASE, FORMER = "0.19.8", {"training_fails_with_torch_2_13.py": "0.18.9"}
 
 
-def test_each_program_is_on_the_page_and_says_what_it_shows() -> None:
+def test_each_program_is_on_a_page_and_says_what_it_shows() -> None:
     programs = {path.name for path in (DOCS / "issues").glob("[a-z]*.py")}
     assert programs == SHOWN.keys()
     for program in programs:
