@@ -13,7 +13,7 @@ RANKS = $(or $(filter 2,$(shell lscpu -p=CORE,SOCKET 2>/dev/null | grep '^[0-9]'
 # pyproject.toml switches pytest's cache off, which the runs of pytest inside of tests would write over.
 REMEMBERED := -o "addopts=-ra --strict-markers --strict-config --import-mode=importlib" -o cache_dir=.pytest_cache
 
-# Checks beside each other.
+# Checks run in parallel.
 MAKEFLAGS += --jobs=2
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -41,7 +41,7 @@ demo: $(BIN)/.ready ## train a small language model on the CPU, two ranks (about
 test: $(BIN)/.ready check ## lint, types, layers and the quick tests (about 10 minutes after set-up)
 	$(BIN)/python -m pytest -m "not more and not slow" -n $(WORKERS) --dist loadfile
 
-test-more: $(BIN)/.ready ## what a change needs beside: processes, simulated devices, wheels
+test-more: $(BIN)/.ready ## more for a change: processes, simulated devices, wheels
 	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(REMEMBERED)
 
 test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time

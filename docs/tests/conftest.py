@@ -24,7 +24,7 @@ JOB = ("ACCEL_", "COLUMNS", "CROSS_", "DS_", "LOCAL_", "MASTER_", "PYTEST_", "RA
 
 @pytest.fixture(scope="session")
 def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a line as a reader's shell does, with these variables beside; errors are in the output.
+    """Run a line as a reader's shell does, with these additional variables; errors are in the output.
 
     What it compiles is kept where the test run keeps it. The limit of time is that of each test.
     """

@@ -49,13 +49,13 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Callable[
             pytest.skip(f"not installed: {name}")
     folder = tmp_path_factory.mktemp("port")
     site = folder / "site"
-    # pip takes what the workspace has, and installs beside it. It reads the third switch the other way round.
-    beside = {"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    # pip takes what the workspace has, and installs into another folder. It reads the third switch the other way round.
+    more = {"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
     for kind, name, text in STEPS:
         if kind == "file":
             (folder / name).write_text(text, encoding="utf-8")
         else:
-            done = shell(text, folder, **beside)
+            done = shell(text, folder, **more)
             assert done.returncode == 0, done.stdout
     # The vendor's runtime: here torch.cuda is simulated, which it would replace.
     (site / "torch_xmlir.py").write_text("")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A run on disk: DeepSpeed's checkpoint, and beside it what an exact continuation needs besides weights.
+"""A run on disk: DeepSpeed's checkpoint, and next to it what an exact continuation needs besides weights.
 
 <out>/checkpoint/latest          the newest complete step folder; DeepSpeed writes it last
 <out>/checkpoint/step000600/     DeepSpeed's files, run.json (State), rng-rank0.pt, rng-rank1.pt, ...

@@ -43,7 +43,7 @@ class OfModel:
             raise BadInput(
                 "The tokenizer of the model cannot be loaded.",
                 found=f"{folder}: {type(error).__name__}: {first_line(error)}",
-                expected="the tokenizer's files beside the model's",
+                expected="the tokenizer's files next to the model's",
                 do="download the whole model, or save its tokenizer to the folder with save_pretrained()",
             ) from error
 

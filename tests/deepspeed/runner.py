@@ -57,7 +57,7 @@ def excuse(row: dict, accel: str, side: str) -> dict | None:
 
 
 def unpack(work: Path) -> str:
-    """Put the tests of the nearest release below `work`, without DeepSpeed beside them; return which they are."""
+    """Put the tests of the nearest release below `work`, without DeepSpeed next to them; return which they are."""
     target = work / "checkout"
     note = work / "checkout.txt"
     if note.exists():

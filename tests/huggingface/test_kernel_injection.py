@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's models with DeepSpeed's injected kernels on the CPU, beside the models themselves."""
+"""Hugging Face's models with DeepSpeed's injected kernels on the CPU, compared with the models themselves."""
 
 import copy
 import sys

@@ -51,7 +51,7 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_CPU", "DS_ACC"))}
     environment |= {"OMP_NUM_THREADS": "1"} | variables
     if launcher == "deepspeed":
-        # Its port is 29500, whoever listens there. The ranks meet at a store of this process instead.
+        # Its port is 29500, which another program may have. The ranks meet at a store of this process instead.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         options += ["--master_port", str(store.port)]
         environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"

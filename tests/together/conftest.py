@@ -33,7 +33,7 @@ class Detected:
 
     @property
     def imported(self) -> list[str]:
-        """Runtimes that were imported, whoever did it."""
+        """Runtimes that were imported by anything."""
         return list(self.answer["imported"])
 
     def states(self, *states: str) -> set[str]:
@@ -47,7 +47,7 @@ class Detected:
 
 
 class Machine:
-    """What is installed beside the packages of this environment, and which device files there are.
+    """What is installed in addition to the packages of this environment, and which device files there are.
 
     site: a folder on the path of its processes; root: what ACCEL_SYSROOT names.
     """

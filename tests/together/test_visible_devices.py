@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A rank gets a device of the inherited mask, and one of its own, whoever starts it. Devices are simulated.
+"""A rank gets a device of the inherited mask, and its own one, under every launcher. Devices are simulated.
 
 `pytest tests/together/test_visible_devices.py --visible-devices docs/results/visible-devices.md` writes the table.
 """

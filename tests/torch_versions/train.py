@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A small training at ZeRO 2 with the optimizer on the host, whoever starts it: six steps of the same eight rows.
+"""A small training at ZeRO 2 with the optimizer on the host, under any launcher: six steps of the same eight rows.
 
 python train.py FILE: rank 0 writes its losses, accelerator and backend there.
 """

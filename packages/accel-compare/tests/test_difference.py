@@ -131,10 +131,10 @@ ONE_ERROR: dict[str, tuple[Callable[[float], Any], dict[float, tuple[str, str] |
         lambda error: ((STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value(error)]),),
         {1e-4: ("a.weight", "result")},
     ),
-    "a gradient of a bias that cancels, beside what it sums": (bias_gradient("aten.sum.dim_IntList"), _FAULT_ALONE),
+    "a gradient of a bias that cancels, and what it sums": (bias_gradient("aten.sum.dim_IntList"), _FAULT_ALONE),
     "the same of a convolution": (bias_gradient("aten.convolution_backward.default"), _FAULT_ALONE),
-    "the derivative of gelu beside a large activation": (derivative("gelu"), _FAULT_ALONE),
-    "the derivative of a norm beside a large activation": (derivative("native_layer_norm"), _FAULT_ALONE),
+    "the derivative of gelu of a large activation": (derivative("gelu"), _FAULT_ALONE),
+    "the derivative of a norm of a large activation": (derivative("native_layer_norm"), _FAULT_ALONE),
     "the derivative of a loss, which may cancel": (loss_derivative, {1e-7: None, 1e-3: ("a", "input")}),
 }  # fmt: skip
 

@@ -132,7 +132,7 @@ _NO_BINDINGS = "oneccl_bindings_for_pytorch is not installed"
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names that are registered meanwhile, in a list beside torch's, which cannot be emptied."""
+    """Names that are registered inside, in a list that replaces torch's, which cannot be emptied."""
     found: list[str] = []
     monkeypatch.setattr(dist.Backend, "backend_list", [n for n in dist.Backend.backend_list if n != "ccl"])
     monkeypatch.setattr(dist.Backend, "register_backend", lambda name, function, **_: found.append(name))

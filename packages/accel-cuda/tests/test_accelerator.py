@@ -298,7 +298,7 @@ PLAIN = {
     "InferenceCoreBuilder": "rms_norm",
     "FPQuantizerBuilder": "dequantize",
 }
-#: With functions in plain torch beside the compiled ones.
+#: With functions in plain torch and compiled ones.
 MIXED = {
     "EvoformerAttnBuilder": "attention_bwd",
     "RandomLTDBuilder": "token_gather",
@@ -308,7 +308,7 @@ MIXED = {
 
 @pytest.fixture
 def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`cuda_home("12.4.1")`: CUDA's toolkit of that version, beside a torch that is built with 12.8."""
+    """`cuda_home("12.4.1")`: CUDA's toolkit of that version, with a torch that is built with 12.8."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     for usual in ("_USUAL", "_USUAL_ROCM"):
         monkeypatch.setattr(toolkit, usual, str(tmp_path / "nothing"))

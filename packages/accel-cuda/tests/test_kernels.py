@@ -35,7 +35,7 @@ def size(given: str) -> int:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package beside the headers, so that the build writes nothing here."""
+    """A copy of the package next to the headers, so that the build writes nothing here."""
     return kernel_wheels.copied(Path(__file__).parents[1], tmp_path_factory.mktemp("checkout"))
 
 

@@ -85,7 +85,7 @@ IMPORTS = {
         "import torch\nIMPORT as _get_accelerator\n\n\ndef get_accelerator():\n    pass\n\n\n_get_accelerator().synchronize()\n"),
     "in place of a name": ("from torch.cuda import synchronize\n\nsynchronize()\n", "IMPORT\n\nA.synchronize()\n"),
     "in place of the module": ("from torch import cuda\n\ncuda.synchronize()\n", "IMPORT\n\nA.synchronize()\n"),
-    "beside mixed precision": ("from torch.cuda.amp import autocast, GradScaler\n\nwith autocast(False):\n    s = GradScaler(enabled=False)\n",
+    "with mixed precision": ("from torch.cuda.amp import autocast, GradScaler\n\nwith autocast(False):\n    s = GradScaler(enabled=False)\n",
         "from torch.amp import autocast, GradScaler\nimport torch\nIMPORT\n\n"
         "with autocast(A.device_name(), enabled=False):\n    s = GradScaler(A.device_name(), enabled=False)\n"),
     "of torch stays once": ("try:\n    import torch\n    import torch.cuda\nexcept ImportError:\n    torch = None\ntorch.cuda.synchronize()\n",

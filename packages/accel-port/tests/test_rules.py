@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each rule does what its own examples say, for every target, and once is enough.
 
-Beside the examples: the cases in which a search and replace goes wrong. `A` stands for `get_accelerator()`.
+In addition to the examples: the cases in which a search and replace goes wrong. `A` stands for `get_accelerator()`.
 """
 
 import ast
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[str, str | None]] = {
     "guard of a name and more": ("if torch.cuda.is_available():\n    print(torch.cuda.get_device_name(0))\n    model.cuda()",
         'if A.device_name() != "cpu":\n    print(torch.cuda.get_device_name(0))\n    model.to(A.device_name())'),
     "bf16": ("use = torch.cuda.is_bf16_supported()", 'use = A.device_name() != "cpu" and A.is_bf16_supported()'),
-    "compared beside a question to CUDA": ("from x import check_cuda_p2p\nif d.type == 'cuda' and not check_cuda_p2p():\n    f()", None),
+    "compared with a question to CUDA": ("from x import check_cuda_p2p\nif d.type == 'cuda' and not check_cuda_p2p():\n    f()", None),
     "list of all devices": ("devices = [f'cuda:{i}' for i in range(2)] or ['cpu']",
         "devices = [A.device_name(i) for i in range(2)] or ['cpu']"),
     "choice of a key": ("move = moves['cuda' if torch.cuda.is_available() else 'cpu']", None),

@@ -71,7 +71,7 @@ WORKS = """
     __version__ = "{version}"
     _C = SimpleNamespace(_has_xpu=lambda: {xpu})
 """
-#: The source says os.exit, which there is not; seen in 2.8.0 beside torch 2.13.
+#: The source says os.exit, which there is not; seen in 2.8.0 with torch 2.13.
 OTHER_TORCH = (
     "print('ERROR! Intel Extension for PyTorch needs to work with PyTorch 2.8.*')\nimport os\nos.exit(127)"
 )

@@ -18,7 +18,7 @@ _SCRIPT = """
 import sys
 import torch, deepspeed
 assert __name__ == "__main__"
-from beside import WIDTH
+from neighbour import WIDTH
 model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
 config = {
     "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
@@ -36,7 +36,7 @@ sys.exit(int(sys.argv[-1]))
 
 def _profile(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
-    (folder / "beside.py").write_text("WIDTH = 64\n", encoding="utf-8")
+    (folder / "neighbour.py").write_text("WIDTH = 64\n", encoding="utf-8")
     variables = {
         "RANK": "0",
         "LOCAL_RANK": "0",

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Two pretended cards of 4 GiB. Their memory is the host's, at addresses that host code cannot read: a
-// kernel that forgets to go through the driver ends in a segmentation fault, as it would beside hardware.
+// kernel that forgets to go through the driver ends in a segmentation fault, as it would on hardware.
 #include "driver.h"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever comes first, DeepSpeed and accel_core have one accelerator and its builders; what a terminal shows of it."""
+"""In any order of imports, DeepSpeed and accel_core have one accelerator and its builders; what a terminal shows."""
 
 from pathlib import Path
 from typing import Any

@@ -190,7 +190,7 @@ def test_engine_under_mpiexec(
     toy: Children, mpi: str, count: int, nested: Sequence[str], tmp_path: Path
 ) -> None:
     program, *options = _MPIEXEC[mpi]
-    # pip installs Intel MPI beside Python.
+    # pip installs Intel MPI next to Python.
     path = shutil.which(program) or shutil.which(program, path=Path(sys.executable).parent)
     if path is None:
         pytest.skip(f"not run: no {program}")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Environments made to order: a bare Python, and packages that a test writes beside it."""
+"""Environments made to order: a bare Python, and packages that a test adds to it."""
 
 import importlib
 import importlib.metadata

@@ -160,7 +160,7 @@ def test_failing_runtimes_are_broken(healthy: Any) -> None:
 def test_machine_with_only_a_cpu_is_healthy(bare: Any, tmp_path: Path) -> None:
     bare.torch()
     bare.cpu()
-    (tmp_path / "torch.py").write_text("raise ImportError('a file of the user, beside no script')")
+    (tmp_path / "torch.py").write_text("raise ImportError('a file of the user, next to no script')")
     result = bare.doctor(cwd=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "torch.py"]
     assert result.status == 0, result.out

@@ -4,7 +4,7 @@
 
 The 3**9 machines have each candidate above the CPU absent, without a device, or present. The random ones have broken
 and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third parties above,
-between, below and beside the known ones, a third party that takes a known name, and device files that were found.
+between, below and next to the known ones, a third party that takes a known name, and device files that were found.
 """
 
 import random

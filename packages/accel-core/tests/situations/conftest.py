@@ -64,7 +64,7 @@ class Ended:
 
 
 class Site(SitePackages):
-    """What is installed beside torch, deepspeed, accel-core and accel-cpu: no other package of this repository."""
+    """What is installed, in addition to torch, deepspeed, accel-core and accel-cpu: no other of our packages."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "site")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of stock deepspeed.inference.v2 on the CPU's inference functions, beside float64."""
+"""Modules of stock deepspeed.inference.v2 on the CPU's inference functions, compared with float64."""
 
 from typing import Any
 

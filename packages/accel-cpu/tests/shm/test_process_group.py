@@ -256,8 +256,8 @@ def test_survivors_of_a_rank_that_is_killed_name_it_or_its_host(victim: int, pha
             continue
         text = f"{report.value}{report.error}"
         assert "CollectiveFailed" in text
-        beside = TWO_AND_TWO[rank] == TWO_AND_TWO[victim]
-        named = f"rank {victim} has ended" if beside else f"the host of rank {victim // 2 * 2} was lost"
+        neighbour = TWO_AND_TWO[rank] == TWO_AND_TWO[victim]
+        named = f"rank {victim} has ended" if neighbour else f"the host of rank {victim // 2 * 2} was lost"
         assert named in text
         assert report.seconds < SOON
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Norms on Habana's op beside plain torch.."""
+"""Norms on Habana's op, compared with plain torch."""
 
 import pytest
 import torch

@@ -143,7 +143,7 @@ _HELD: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that no process listens on or gets meanwhile; other jobs of this machine use the default one."""
+    """A port that no process listens on, now or during the test; other jobs of this machine use the default one."""
     trial = socket.socket()
     trial.bind(("", 0))
     # Who binds with it may listen.

@@ -153,7 +153,7 @@ def test_slurm_leaves_nothing(start, fakes, killed):
 def test_missing_engine_is_named(start, tmp_path, engine):
     launch = start("touch started", options={"launcher": engine}, environment={"PATH": str(tmp_path)})
     if engine == "impi" and Path(sys.executable).with_name("mpiexec.hydra").exists():
-        pytest.skip("not run: impi-rt is installed beside this Python")
+        pytest.skip("not run: impi-rt is installed next to this Python")
     assert launch.wait() == 2
     assert "ACC-610" in launch.err
     assert "install" in launch.err.partition("; ")[2]

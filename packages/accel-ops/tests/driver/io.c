@@ -5,7 +5,7 @@
 //     io FILE ENGINE [FAULTS]   ENGINE as in accel_io.h; FAULTS of 1000 system calls fail
 //
 // Each thread has a part of the file, writes and reads pieces of it, and compares every byte of what succeeded. Others
-// pause, resume and cancel meanwhile. Status: 1 where bytes differ, 2 where the engine does not exist here, 3 else.
+// pause, resume and cancel at the same time. Status: 1 where bytes differ, 2 where the engine does not exist here, 3 else.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

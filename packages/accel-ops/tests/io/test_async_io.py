@@ -144,7 +144,7 @@ def test_the_example_of_locked_memory_has_upstream_s_name_and_the_right_one(hand
 
 
 def test_loading_the_op_starts_no_process_and_opens_no_engine(op, monkeypatch):
-    gc.collect()  # what earlier tests have left may go before, and meanwhile
+    gc.collect()  # what earlier tests have left may go before, and during this one
     threads, descriptors = set(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
     loaded = AsyncIOBuilder().load()
     loaded.aio_handle()

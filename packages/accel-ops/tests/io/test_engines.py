@@ -126,7 +126,7 @@ def test_nothing_stays_open_after_the_last_reference(engine, tmp_path):
         del session
         gc.collect()
     assert transfers.such_as(lambda transfer: True) == []
-    # The kernel lists a thread a moment longer than others wait for it; one of an earlier test may go meanwhile.
+    # The kernel lists a thread a moment longer than others wait for it; one of an earlier test may go at the same time.
     until = time.monotonic() + 60
     while (left := [now > was for now, was in zip(_opened(), before, strict=True)]) != [False, False]:
         assert time.monotonic() < until, left

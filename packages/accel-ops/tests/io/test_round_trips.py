@@ -109,7 +109,7 @@ def test_every_type_and_layout_keeps_its_elements(session, tmp_path, dtype):
 
 
 def test_writes_in_flight_may_adjoin_at_any_byte(engine, tmp_path):
-    # With direct I/O of half a page beside a buffered write of the other half, the kernel reports EIO, or loses one.
+    # With direct I/O of half a page and a buffered write of the other half, the kernel reports EIO, or loses one.
     session, path = Session(EngineOptions(), engine), tmp_path / "file"
     parts = [torch.full((4 * size,), size % 251, dtype=torch.uint8) for size in range(1, 1000)]
     started: list[Transfer | DeviceTransfer] = []
