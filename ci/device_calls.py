@@ -91,7 +91,7 @@ def decided(
                 if fnmatchcase(place, each["where"]) and fnmatchcase(text, each.get("call", "*")):
                     unused = [other for other in unused if other is not each]
                     times = f" ({count} times)" if count > 1 else ""
-                    row = [f"`{place}`", f"`{text}`{times}", each["verdict"], each["why"]]
+                    row = [f"`{place}`", f"`{text}`{times}", each["outcome"], each["why"]]
                     rows.setdefault(source, []).append(row)
                     break
             else:

@@ -241,7 +241,7 @@ def test_runtime_decides_where_a_device_file_is_missing(
     command.show(report)
     codes = tuple(remark.code for remark in (*report.problems, *report.notes))
     lines = capsys.readouterr().out.splitlines()
-    chosen = selection.verdict.candidate
+    chosen = selection.decision.candidate
     state = {State.DEFERRED: State.CHOSEN, State.NOT_INSTALLED: State.ABSENT}.get(found.state, found.state)
     assert state is situation.state, found.reason
     assert (chosen.key if chosen else "") == {DEVICE: device.key}.get(situation.chosen, situation.chosen)
@@ -258,5 +258,5 @@ def test_runtime_decides_where_a_device_file_is_missing(
 
 
 def _candidate(selection: Selection, label: str) -> Candidate:
-    (found,) = [one for one in selection.verdict.candidates if one.label == label]
+    (found,) = [one for one in selection.decision.candidates if one.label == label]
     return found

@@ -21,7 +21,7 @@ from accel_core.cli.doctor.command import DoctorReport
 from accel_core.cli.doctor.examine import Bridge, DeepSpeedInfo, Facts, Torch
 from accel_core.cli.main import main
 from accel_core.selection.candidates import Candidate, State
-from accel_core.selection.choose import Request, Verdict
+from accel_core.selection.choose import Decision, Request
 from accel_core.selection.current import Selection, explained
 
 from .conftest import Environment, terminal
@@ -194,7 +194,7 @@ XPU = Candidate("xpu", 900, State.NOT_INSTALLED, "accel-xpu is not installed", "
 
 def report(*candidates: Candidate, torch: Torch | None = None) -> DoctorReport:
     chosen = next((candidate for candidate in candidates if candidate.state is State.CHOSEN), None)
-    selection = Selection(Request(), Verdict(chosen, candidates))
+    selection = Selection(Request(), Decision(chosen, candidates))
     facts = Facts(
         python={"version": "3.11.7", "executable": "/usr/bin/python", "platform": "Linux"},
         core="0.1.0",

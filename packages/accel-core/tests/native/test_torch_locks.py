@@ -43,7 +43,7 @@ def test_loading_warns_about_stale_lock(tmp_path: Path, monkeypatch: Any, caplog
     class Ours(SourceBuilder):
         NAME = "ToyBuilder"
 
-        def _verdict(self) -> tuple[bool, str]:
+        def _decision(self) -> tuple[bool, str]:
             return True, ""
 
         def _upstream_class(self) -> Any:

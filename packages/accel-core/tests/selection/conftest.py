@@ -64,7 +64,7 @@ class Machine(SitePackages):
         """What the selection found out."""
         _, selection = CURRENT.state()
         assert selection is not None
-        return selection.verdict.candidates
+        return selection.decision.candidates
 
     def candidate(self, label: str) -> Candidate:
         """What the selection found out about one candidate."""

@@ -17,7 +17,7 @@ import pytest
 
 from accel_core.devices import SUPPORTED_ACCELERATOR_LIST, known_devices
 from accel_core.selection.candidates import Candidate, State
-from accel_core.selection.choose import Request, Verdict, choose
+from accel_core.selection.choose import Decision, Request, choose
 
 GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
 BROKEN = "broken before it is asked"
@@ -227,7 +227,7 @@ def answer(mine: Contender, seen: tuple[str, ...]) -> Candidate:
     return replace(evidence(mine, seen), state=states.get(mine.mode, State.BROKEN))
 
 
-def driven(case: Any, everyone: list[Contender], backwards: bool) -> tuple[Verdict, list[str]]:
+def driven(case: Any, everyone: list[Contender], backwards: bool) -> tuple[Decision, list[str]]:
     """Walk as the driver does; a runtime that is imported claims the PrivateUse1 slot if it is free."""
     people = {mine.label: mine for mine in everyone}
     known = [evidence(mine, case.seen) for mine in people.values()]
@@ -236,30 +236,30 @@ def driven(case: Any, everyone: list[Contender], backwards: bool) -> tuple[Verdi
     request = Request(case.asked, case.strict, case.skip, case.claimed, case.deepspeed)
     asked: list[str] = []
     while True:
-        verdict = choose(known, request)
-        if verdict.candidate is None or verdict.candidate.state is not State.PENDING:
-            return verdict, asked
-        label = verdict.candidate.label
+        decision = choose(known, request)
+        if decision.candidate is None or decision.candidate.state is not State.PENDING:
+            return decision, asked
+        label = decision.candidate.label
         assert label not in asked, f"{label} is asked again: {case}"
         asked.append(label)
         known = [*(f for f in known if f.label != label), answer(people[label], case.seen)]
         request = replace(request, claimed=request.claimed or people[label].slot)
 
 
-def check(case: Any, everyone: list[Contender], backwards: bool) -> tuple[Expected, Verdict]:
+def check(case: Any, everyone: list[Contender], backwards: bool) -> tuple[Expected, Decision]:
     wanted = expected(case, everyone)
-    verdict, asked = driven(case, everyone, backwards)
-    taken = verdict.candidate
-    outcome = verdict.error.code if verdict.error else (taken and taken.label, taken and taken.state)
+    decision, asked = driven(case, everyone, backwards)
+    taken = decision.candidate
+    outcome = decision.error.code if decision.error else (taken and taken.label, taken and taken.state)
     assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), (case, everyone)
-    assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
-    for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
+    assert len(decision.warnings) == len(wanted.warnings), (case, decision.warnings)
+    for warning, beginning in zip(sorted(decision.warnings), sorted(wanted.warnings), strict=True):
         assert warning.startswith(beginning), case
-    assert (taken is None) == (verdict.error is not None)
+    assert (taken is None) == (decision.error is not None)
     if taken is not None:
-        assert [f for f in verdict.candidates if f.state in (State.CHOSEN, State.DEFERRED)] == [taken]
-        assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
-    return wanted, verdict
+        assert [f for f in decision.candidates if f.state in (State.CHOSEN, State.DEFERRED)] == [taken]
+        assert all(f.state not in (State.PENDING, State.PRESENT) for f in decision.candidates)
+    return wanted, decision
 
 
 @pytest.mark.parametrize("asked", [FACTORS["asked"], [None]], ids=["asked for", "detected"])
@@ -296,8 +296,8 @@ def test_every_machine_gets_the_accelerator_of_the_rules(asked: str | None) -> N
             Contender(row.key, row.priority, mode, "", ("cuda",) * (row.variant == "native"), row.variant)
             for row, mode in zip(rows, (*modes, PRESENT), strict=True)
         ]
-        wanted, verdict = check(case, everyone, backwards=False)
-        states = {candidate.label: candidate.state for candidate in verdict.candidates}
+        wanted, decision = check(case, everyone, backwards=False)
+        states = {candidate.label: candidate.state for candidate in decision.candidates}
         assert states == {mine.label: state(mine, wanted) for mine in everyone}, (asked, modes)
     assert [mine.label for mine in sorted(everyone, key=lambda mine: -mine.priority)] == [*ORDER]
     assert {label.partition(" ")[0] for label in ORDER} == set(SUPPORTED_ACCELERATOR_LIST)

@@ -232,7 +232,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for row, passed in rows:
         cells = [
             row["situation"],
-            row["verdict"],
+            row["decision"],
             row["accel_core"],
             row["deepspeed"],
             "yes" if passed else "no",

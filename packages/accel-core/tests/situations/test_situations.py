@@ -221,7 +221,7 @@ def test_the_run_ends_as_the_doctor_says_through_both_doors(
     tell |= {"number": number, "situation": row.what, "accel_core": core[0].in_words()}
     differs = outcome(core[0]) != outcome(upstream[0])
     tell |= {"deepspeed": upstream[0].in_words() if differs else ""}
-    tell["verdict"] = ", ".join(codes) or "healthy"
+    tell["decision"] = ", ".join(codes) or "healthy"
     request.node.user_properties[:] = list(tell.items())
     assert set(row.codes) <= set(codes), reported
     for report in reports:

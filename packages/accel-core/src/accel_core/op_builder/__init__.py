@@ -66,7 +66,7 @@ class OpBuilder(ABC):
     @property
     def reason(self) -> str:
         """Why the op can or cannot be loaded; after `load`, where it was loaded from. One sentence."""
-        return self._verdict()[1]
+        return self._decision()[1]
 
     @classmethod
     def implementations(cls) -> tuple[Implementation, ...]:
@@ -75,9 +75,9 @@ class OpBuilder(ABC):
 
     def is_compatible(self, verbose: bool = False) -> bool:
         """Return whether `load` will succeed on this machine."""
-        return self._verdict()[0]
+        return self._decision()[0]
 
-    def _verdict(self) -> tuple[bool, str]:
+    def _decision(self) -> tuple[bool, str]:
         try:
             return self.compatibility()
         except Exception as error:

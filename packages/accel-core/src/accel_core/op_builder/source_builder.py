@@ -46,7 +46,7 @@ class SourceBuilder(OpBuilder):
 
         Raises UpstreamMissing if that is impossible, CacheUnusable if another user can have written torch's cache.
         """
-        compatible, reason = self._verdict()
+        compatible, reason = self._decision()
         cls = self._upstream_class() if compatible else None
         if cls is None:
             raise UpstreamMissing(

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The choice: a pure function from candidates and a request to a verdict.
+"""The choice: a pure function from candidates and a request to a decision.
 
 It reads no environment, imports nothing and accesses no device. If the decision depends on a runtime, the candidate of
-the verdict is pending: the caller confirms it, replaces it and calls again. So only the runtimes that matter are
+the decision is pending: the caller confirms it, replaces it and calls again. So only the runtimes that matter are
 imported, and a test can cover the whole truth table.
 """
 
@@ -37,7 +37,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """The candidate to confirm, chosen or left to DeepSpeed, by its state, and the current state of all.
 
     candidate: None if the selection failed with `error`.
@@ -49,8 +49,8 @@ class Verdict:
     error: AccelError | None = None
 
 
-def choose(candidates: Iterable[Candidate], request: Request) -> Verdict:
-    """Return the verdict; see the docstring of this module.
+def choose(candidates: Iterable[Candidate], request: Request) -> Decision:
+    """Return the decision; see the docstring of this module.
 
     The rules are in docs/selection.md. Candidates may be in any order.
     """
@@ -72,7 +72,7 @@ def passed_over(candidate: Candidate, request: Request) -> Candidate:
 # ---------------------------------------------------------------------------------------- detection
 
 
-def _detected(candidates: list[Candidate], request: Request) -> Verdict:
+def _detected(candidates: list[Candidate], request: Request) -> Decision:
     for place, candidate in enumerate(candidates):
         if candidate.state is State.PENDING and _blocker(candidate, request):
             candidates[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
@@ -85,7 +85,7 @@ def _detected(candidates: list[Candidate], request: Request) -> Verdict:
             continue
         for one in (candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
-                return Verdict(_before(one, candidates, request), tuple(candidates))
+                return Decision(_before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)
     return _failed(candidates, messages.nothing_at_all(candidates))
 
@@ -103,19 +103,19 @@ def _before(candidate: Candidate, candidates: list[Candidate], request: Request)
     return candidate
 
 
-def _failed(candidates: Sequence[Candidate], error: AccelError) -> Verdict:
-    return Verdict(None, tuple(candidates), error=error)
+def _failed(candidates: Sequence[Candidate], error: AccelError) -> Decision:
+    return Decision(None, tuple(candidates), error=error)
 
 
 def _blocker(candidate: Candidate, request: Request) -> bool:
     return bool(candidate.privateuse1 and request.claimed and request.claimed != candidate.privateuse1)
 
 
-def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Verdict:
+def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Decision:
     rivals = [f for f in candidates if f.priority == winner.priority and f is not winner]
     for rival in rivals:
         if rival.state is State.PENDING and not _blocker(rival, request):
-            return Verdict(_before(rival, candidates, request), tuple(candidates))
+            return Decision(_before(rival, candidates, request), tuple(candidates))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
         return _failed(candidates, messages.ambiguous(tied))
@@ -162,13 +162,13 @@ def _passed_over(broken: Iterable[Candidate], winner: Candidate) -> tuple[str, .
 
 def _take(
     candidates: Sequence[Candidate], winner: Candidate, request: Request, warnings: tuple[str, ...]
-) -> Verdict:
+) -> Decision:
     if winner.upstream and winner.key not in (request.upstream or ()):
         return _failed(candidates, messages.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
     final = tuple(taken if f is winner else _outranked(f) for f in candidates)
-    return Verdict(taken, final, warnings)
+    return Decision(taken, final, warnings)
 
 
 def _outranked(candidate: Candidate) -> Candidate:
@@ -178,7 +178,7 @@ def _outranked(candidate: Candidate) -> Candidate:
 # --------------------------------------------------------------------------------- DS_ACCELERATOR=…
 
 
-def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdict:
+def _requested(candidates: list[Candidate], request: Request, key: str) -> Decision:
     named = [candidate for candidate in candidates if candidate.key == key]
     if not key or not (named or key in (request.upstream or ())):
         return _failed(candidates, messages.unknown(key, candidates, request.upstream))
@@ -191,7 +191,7 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
         warnings = _passed_over(broken, candidate)
         if candidate.state is State.PENDING:
             if not _blocker(candidate, request):
-                return Verdict(candidate, tuple(candidates))
+                return Decision(candidate, tuple(candidates))
             named[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
             candidates[candidates.index(candidate)] = named[place]
         elif candidate.state is State.PRESENT:

@@ -30,7 +30,7 @@ from accel_core.selection.candidates import (
     is_worker,
     privateuse1_holder,
 )
-from accel_core.selection.choose import Request, Verdict, choose
+from accel_core.selection.choose import Decision, Request, choose
 from accel_core.vendor import Vendor, module_exists, resolve
 
 _log = logging.getLogger("accel_core")
@@ -94,10 +94,10 @@ def validated(accelerator: Any) -> Any:
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of a selection: the verdict, and the accelerator unless it failed."""
+    """The outcome of a selection: the decision, and the accelerator unless it failed."""
 
     request: Request
-    verdict: Verdict
+    decision: Decision
     accelerator: Any = None
 
 
@@ -118,16 +118,16 @@ def run_selection(
     ask: Callable[[Candidate], tuple[Candidate, str]],
     build: Callable[[Candidate], Any],
 ) -> Selection:
-    """Carry out the verdicts of `choose`: a run in its own process, the doctor in child processes.
+    """Carry out the decisions of `choose`: a run in its own process, the doctor in child processes.
 
     ask:   confirms a candidate; returns the candidate and the backend that holds torch's PrivateUse1 slot.
     build: returns the accelerator of a candidate, or a candidate with the error.
     """
     while True:
-        verdict = choose(candidates.all, request)
-        candidate = verdict.candidate
+        decision = choose(candidates.all, request)
+        candidate = decision.candidate
         if candidate is None:
-            return Selection(request, verdict)
+            return Selection(request, decision)
         if candidate.state is State.PENDING:
             answer, claimed = ask(candidate)
             candidates.put(answer)
@@ -137,7 +137,7 @@ def run_selection(
         if isinstance(accelerator, Candidate):
             candidates.put(accelerator)
             continue
-        return Selection(request, verdict, accelerator)
+        return Selection(request, decision, accelerator)
 
 
 def _torch_fails() -> BaseException | None:
@@ -252,7 +252,7 @@ class CurrentAccelerator:
 
     def _of_key(self, key: str | None) -> Any:
         selection = self._select(key or "", lambda: self.deepspeed.load())
-        error = selection.verdict.error
+        error = selection.decision.error
         if error is not None:
             raise NotAnAccelerator(
                 in_short(error).replace(env.DS_ACCELERATOR.name, "using()"),
@@ -261,17 +261,17 @@ class CurrentAccelerator:
             ) from error
         self._log(
             warning.replace(f"{env.DS_ACCELERATOR.name}={key}", f"using({key!r})")
-            for warning in selection.verdict.warnings
+            for warning in selection.decision.warnings
         )
         return selection.accelerator
 
     def _select(self, asked: str | None, import_deepspeed: Callable[[], Any]) -> Selection:
-        """Select and construct the accelerator. The error of a failed selection is in the verdict, not raised.
+        """Select and construct the accelerator. The error of a failed selection is in the decision, not raised.
 
         import_deepspeed: returns the accelerator that the import selected, if that is the one to use.
         """
         if error := _torch_fails():
-            return Selection(Request(), Verdict(None, (), error=messages.torch_fails(error)))
+            return Selection(Request(), Decision(None, (), error=messages.torch_fails(error)))
         request = replace(request_from_environment(self.deepspeed.keys()), asked=asked)
         candidates = CandidateSet(self.deepspeed, asked)
 
@@ -307,9 +307,9 @@ class CurrentAccelerator:
             if self._accelerator is None and self._selection is None:
                 self._decide()
             selection = self._selection
-            if self._accelerator is None and selection is not None and selection.verdict.error is not None:
+            if self._accelerator is None and selection is not None and selection.decision.error is not None:
                 # A copy, so that callers do not share a traceback, which would also keep frames alive.
-                raise copy.copy(selection.verdict.error)
+                raise copy.copy(selection.decision.error)
             if selection is None or selection is self._warned or not self.deepspeed.importing():
                 self._warn(selection)
             accelerator: DeepSpeedAccelerator = self._accelerator
@@ -324,7 +324,7 @@ class CurrentAccelerator:
         if selection is None or selection is self._warned:
             return
         self._warned = selection
-        self._log(selection.verdict.warnings)
+        self._log(selection.decision.warnings)
 
     def _log(self, warnings: Iterable[str]) -> None:
         others_warn = self._quiet or self.deepspeed.launching() or is_worker() or not env.is_local_rank_zero()
@@ -343,7 +343,7 @@ class CurrentAccelerator:
         if self._selection is not None:
             return  # importing deepspeed has selected in the meantime; keep that outcome
         self._selection = selection
-        if selection.verdict.error is None:
+        if selection.decision.error is None:
             self._publish(selection.accelerator)
 
     def _after_importing_deepspeed(self) -> Any:
@@ -451,15 +451,15 @@ class Explanation:
 
 def explained(selection: Selection, others: Iterable[Candidate] = ()) -> Explanation:
     """Explain the outcome of a selection; others: candidates that it did not examine."""
-    verdict = selection.verdict
-    chosen = verdict.candidate
+    decision = selection.decision
+    chosen = decision.candidate
     # Those that are pending are not confirmed in this process.
     candidates = tuple(
         one.now(State.OUTRANKED) if one.state is State.PENDING else one
-        for one in sorted((*verdict.candidates, *others), key=lambda one: -one.priority)
+        for one in sorted((*decision.candidates, *others), key=lambda one: -one.priority)
     )
-    if verdict.error is not None or chosen is None:
-        return Explanation("", "selection failed", candidates, (), str(verdict.error))
+    if decision.error is not None or chosen is None:
+        return Explanation("", "selection failed", candidates, (), str(decision.error))
     asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
     own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
-    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", candidates, verdict.warnings)
+    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", candidates, decision.warnings)

@@ -55,7 +55,7 @@ def problems(facts: Facts) -> Iterator[Remark]:
 
 def notes(facts: Facts) -> Iterator[Remark]:
     """Yield remarks that are not problems."""
-    chosen = facts.selection.verdict.candidate
+    chosen = facts.selection.decision.candidate
     for lock in facts.locks:
         found = f"no process has {lock} open; a program that builds {lock.parent.name} waits for it forever"
         yield Remark("stale-lock", "torch's extensions", found, f"rm {shlex.quote(str(lock))}")
@@ -215,7 +215,7 @@ def _candidate(candidate: Candidate, facts: Facts) -> Iterator[Remark]:
 
 
 def _selection(facts: Facts) -> Iterator[Remark]:
-    error = facts.selection.verdict.error
+    error = facts.selection.decision.error
     if isinstance(error, InvalidEnvironment):
         yield Remark("environment", "selection", error.message, error.do)
     elif error is not None:

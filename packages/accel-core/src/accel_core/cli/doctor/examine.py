@@ -30,7 +30,7 @@ from accel_core.install import pip_install
 from accel_core.native import torch_locks
 from accel_core.processes import Reply, Worker, serve
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
-from accel_core.selection.choose import Request, Verdict, passed_over
+from accel_core.selection.choose import Decision, Request, passed_over
 from accel_core.selection.current import (
     Explanation,
     Selection,
@@ -340,8 +340,8 @@ def _of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
         return Outcome(error=f"`import torch`: {torch.reason}")
     if children.failure:
         return Outcome(error=children.failure)
-    if selection.verdict.error is not None:
-        return Outcome(error=str(selection.verdict.error).partition("\n")[0])
+    if selection.decision.error is not None:
+        return Outcome(error=str(selection.decision.error).partition("\n")[0])
     return Outcome(children.accelerator)
 
 
@@ -462,13 +462,13 @@ def _select(candidates: CandidateSet, children: Children, claimed: str) -> Selec
     try:
         request = request_from_environment(StockDeepSpeed().keys())
     except InvalidEnvironment as error:
-        return Selection(Request(), Verdict(None, tuple(candidates.all), error=error))
+        return Selection(Request(), Decision(None, tuple(candidates.all), error=error))
     return run_selection(candidates, replace(request, claimed=claimed), children.confirm, children.build)
 
 
 def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Candidate, ...]:
     """Return the candidates, with the candidates that the selection did not reach confirmed in parallel."""
-    candidates = [_as_reported(candidate, selection.request) for candidate in selection.verdict.candidates]
+    candidates = [_as_reported(candidate, selection.request) for candidate in selection.decision.candidates]
     waiting = [f for f in candidates if _waits(f, selection.request) and f.label not in children.answers]
     answers = dict(children.answers)
     answers |= {f.label: answer for f, answer in zip(waiting, pool.map(children.alone, waiting), strict=True)}
@@ -543,7 +543,7 @@ def construct(candidate: Candidate) -> dict[str, Any]:
     except AccelError as error:
         return _answer(_broken(candidate, str(error), error.message))
     _, selection = api.CURRENT.state()
-    chosen = selection.verdict.candidate if selection else None
+    chosen = selection.decision.candidate if selection else None
     if chosen and chosen.replaces and not candidate.replaces:
         return _answer(_broken(candidate, "", "its accelerator cannot be constructed"))
     return {**_answer(candidate.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
@@ -557,7 +557,7 @@ def _candidates() -> CandidateSet:
 def _broken(candidate: Candidate, error: str, reason: str) -> Candidate:
     _, selection = api.CURRENT.state()
     same = (candidate.key, candidate.variant, candidate.upstream, State.BROKEN)
-    for other in selection.verdict.candidates if selection else ():
+    for other in selection.decision.candidates if selection else ():
         if (other.key, other.variant, other.upstream, other.state) == same:
             return other
     return replace(candidate, state=State.BROKEN, reason=reason, error=error)
