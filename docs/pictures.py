@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`python docs/pictures.py`, in the environment of `make demo`: writes the pictures of the README from real output.
+"""`python docs/pictures.py`, in the environment of `make demo`: writes the pictures of the README.
 
-`_static/doctor.svg` shows `accel sim npu -- accel doctor`, `_static/demo.svg` the lines of `make demo` one after another,
+`_static/doctor.svg` shows `accel sim npu -- accel doctor`, `_static/demo.svg` the lines of `make demo` in their order,
 with pauses of at most 0.4 s.
 """
 
