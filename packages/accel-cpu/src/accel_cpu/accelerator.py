@@ -10,21 +10,13 @@ import torch
 from typing_extensions import override
 
 from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
+from accel_core.vendor import launched
 from accel_cpu import backends, launch, probe
 from accel_cpu.memory import ProcessMemory
 from accel_cpu.op_builder import TABLE
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")
-_CONSTRUCTORS: dict[torch.dtype, Any] = {
-    torch.bfloat16: torch.BFloat16Tensor,
-    torch.uint8: torch.ByteTensor,
-    torch.float64: torch.DoubleTensor,
-    torch.float32: torch.FloatTensor,
-    torch.float16: torch.HalfTensor,
-    torch.int32: torch.IntTensor,
-    torch.int64: torch.LongTensor,
-}
 
 
 class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
@@ -66,7 +58,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
 
     @override
     def current_device(self) -> int:
-        return launch.local_rank() if self._index is None else self._index
+        return (launched().local_rank or 0) if self._index is None else self._index
 
     @override
     def device_count(self) -> int:
@@ -116,7 +108,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
 
     @override
     def tensor_constructor(self, dtype: torch.dtype) -> Any:
-        return _CONSTRUCTORS[dtype]
+        return getattr(torch, torch.empty(0, dtype=dtype, device=_CPU).type().removeprefix("torch."))
 
     @override
     def communication_backend_name(self) -> str:

@@ -147,10 +147,7 @@ class CCLCommBuilder(OpBuilder):
         if dist.is_available() and dist.is_backend_available(CCL):
             home = library.folder()
             return True, "the backend ccl, of " + (f"oneCCL in {home}" if home else "Intel's bindings")
-        return (
-            False,
-            "no oneCCL: pip install 'oneccl>=2022.1', or use shm, which ranks of one host have without it",
-        )
+        return False, str(library.missing())
 
     @override
     def load(self, verbose: bool = True) -> Any:

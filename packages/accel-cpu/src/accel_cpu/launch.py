@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Variable, launched
+from accel_core.vendor import Variable
 
 #: The devices that a launcher may use, as `0,1`. DeepSpeed's runner reads it as `--include localhost:0,1`.
 VISIBLE_DEVICES = Variable(
@@ -38,13 +38,3 @@ EXPORTED = (
     "ACCEL_",
     "DS_ACCELERATOR",
 )
-
-
-def local_rank() -> int:
-    """Return the local rank of this process, 0 without a launcher; raises `InvalidEnvironment`."""
-    return launched().local_rank or 0
-
-
-def local_size() -> int:
-    """Return the number of ranks on this machine, 0 without a launcher; raises `InvalidEnvironment`."""
-    return launched().local_size or 0

@@ -116,18 +116,10 @@ class Limit(NamedTuple):
     free: int
 
 
-class _CgroupFiles(NamedTuple):
-    """File names in one version of the cgroup interface."""
-
-    limit: str
-    usage: str
-    #: Key of memory.stat: page cache that the kernel reclaims before it refuses memory.
-    reclaimable: str
-
-
+#: By cgroup controller: files with limit and usage, and the key in memory.stat of page cache that the kernel reclaims.
 _VERSIONS = {
-    "": _CgroupFiles("memory.max", "memory.current", "inactive_file"),
-    "memory": _CgroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 
@@ -141,12 +133,11 @@ def group_limit(root: Path = Path("/")) -> Limit | None:
 
 def _bounds(root: Path) -> Iterator[Limit]:
     for controller, folder in control_groups(root, _VERSIONS):
-        files = _VERSIONS[controller]
-        limit, usage = text_of(folder / files.limit).strip(), text_of(folder / files.usage).strip()
+        *files, reclaimable = _VERSIONS[controller]
+        limit, usage = (text_of(folder / file).strip() for file in files)
         # "max" (version 2) is not a number; version 1 writes one beyond any machine.
         if limit.isdecimal() and usage.isdecimal():
-            reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
-            used = max(int(usage) - reclaimable, 0)
+            used = max(int(usage) - int(_rows(folder / "memory.stat").get(reclaimable, "0")), 0)
             yield Limit(int(limit), max(int(limit) - used, 0))
 
 

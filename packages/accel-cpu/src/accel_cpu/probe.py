@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from accel_core.errors import AccelError, in_short
-from accel_core.vendor import Confirmation, Evidence, module_exists, usable_nodes
-from accel_cpu import backends, launch
+from accel_core.vendor import Confirmation, Evidence, launched, module_exists, usable_nodes
+from accel_cpu import backends
 
 
 def evidence() -> Evidence:
@@ -22,7 +22,7 @@ def confirm() -> Confirmation:
         collectives = "collectives: {} ({})".format(*backends.choose())
     except AccelError as error:  # said again where a backend is needed
         collectives = in_short(error)
-    ranks = launch.local_size()
+    ranks = launched().local_size
     if ranks:
         return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine; {collectives}")
     nodes = usable_nodes()
