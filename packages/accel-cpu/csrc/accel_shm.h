@@ -1,17 +1,10 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of processes on one host over shared memory: what a rank asks for, and how that ends. python.cpp makes
-// an extension module of them.
-//
-// A segment is an anonymous file (memfd): it has no name that another user could create first, and nothing remains of
-// it when its processes end. One thread at a time may use a group.
+// an extension module of them. One thread at a time may use a group.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-// The version is raised with every change of this file or of the segment's layout.
-enum { ACCEL_SHM_VERSION = 5, ACCEL_SHM_NONCE = 32 };
+#include <cstdint>
 
 // Element types of reductions. Other collectives move bytes, and take any number here: ranks have to agree on it.
 enum {
@@ -31,39 +24,42 @@ enum {
   ACCEL_SHM_REDUCE = 7           // `bytes` of `output` into those of `root`; the others' stay as they are
 };
 
-// How a request ended. All but OK and BAD_REQUEST end the group: every later request ends in the same way.
+// How a request ended. All but OK end the group: every later request ends in the same way.
 enum {
   ACCEL_SHM_OK = 0,
-  ACCEL_SHM_BAD_REQUEST = 1,
-  ACCEL_SHM_MISMATCH = 2,     // `rank` asked for something else
-  ACCEL_SHM_DEAD = 3,         // `rank` ended
-  ACCEL_SHM_STOPPED = 4,      // `rank` has been stopped by a signal for some seconds
-  ACCEL_SHM_TIMEOUT = 5,      // `rank` did not arrive in time
-  ACCEL_SHM_INTERRUPTED = 6,  // `rank` was interrupted
-  ACCEL_SHM_LEFT = 7,         // `rank` has left the group
+  ACCEL_SHM_MISMATCH = 1,     // `rank` asked for something else
+  ACCEL_SHM_DEAD = 2,         // `rank` ended
+  ACCEL_SHM_STOPPED = 3,      // `rank` has been stopped by a signal for some seconds
+  ACCEL_SHM_TIMEOUT = 4,      // `rank` did not arrive in time
+  ACCEL_SHM_INTERRUPTED = 5,  // `rank` was interrupted
+  ACCEL_SHM_LEFT = 6,         // `rank` has left the group
   // Entered by the leader of a host, about a rank of another one, which has another segment.
-  ACCEL_SHM_HOST_LOST = 8,
-  ACCEL_SHM_HOST_DIFFERS = 9  // it asked for something else
+  ACCEL_SHM_HOST_LOST = 7,
+  ACCEL_SHM_HOST_DIFFERS = 8  // it asked for something else
 };
 
-// What a rank asks for; also what a peer asked for, in a MISMATCH.
-typedef struct {
+namespace accel_shm {
+
+// What a rank asks for; ranks have to agree on all of it.
+struct Request {
   int32_t kind, type, operation, root;
   int64_t bytes;
-  int64_t detail;  // a number that has to be equal on all ranks, such as a hash of shapes
-} accel_shm_request;
+  int64_t detail;  // such as a hash of the shape
+};
 
-typedef struct {
-  const void* input;
-  void* output;
-  const int64_t* sends;     // of ALL_TO_ALL
+struct Buffers {
+  const uint8_t* input;
+  uint8_t* output;
+  const int64_t* sends;  // of ALL_TO_ALL
   const int64_t* receives;
-  int64_t timeout_ms;
-  int32_t threads;          // upper limit for large copies and reductions
-} accel_shm_buffers;
+  int32_t threads;       // upper limit for large copies and reductions
+};
 
-typedef struct {
-  int32_t status, rank;      // rank: whom the status is about, else -1
-  // Of a MISMATCH. Of an ALL_TO_ALL whose parts differ: `bytes` that `rank` sends to `root`, which expects `detail`.
-  accel_shm_request theirs;
-} accel_shm_result;
+struct Result {
+  int32_t status, rank;  // rank: whom the status is about
+  // Of a MISMATCH: what `rank` asked for; kind 0 if unknown. Of an ALL_TO_ALL whose parts differ: `bytes` that `rank`
+  // sends to `root`, which expects `detail`.
+  Request theirs;
+};
+
+} // namespace accel_shm

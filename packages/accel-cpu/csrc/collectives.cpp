@@ -38,12 +38,8 @@ struct Pieces {
   const int64_t total, count, length;
 };
 
-int64_t Group::small_bytes() const {
-  return kSmallBytes * 2 / ranks_;
-}
-
 // Whether this rank gets the result of a reduction.
-bool Group::receives(const accel_shm_request& request) const {
+bool Group::receives(const Request& request) const {
   return request.kind == ACCEL_SHM_ALL_REDUCE || request.root == rank_;
 }
 
@@ -51,25 +47,12 @@ int64_t Group::half_slot() const {
   return segment_.slot_bytes() / 2 / kAlign * kAlign;
 }
 
-// Ranks that share CPUs wait for each other's time slices: the fewer pieces the better.
-int64_t Group::piece_bytes() const {
-  return spin_us_ > 0 ? std::min(half_slot(), kPieceBytes) : half_slot();
-}
-
-int32_t Group::barrier() {
-  arrive_next();
-  return wait_for_all();
-}
-
-int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request) {
+int32_t Group::all_reduce_small(uint8_t* data, const Request& request) {
   std::memcpy(slot(rank_), data, static_cast<size_t>(request.bytes));
-  arrive_next();
-  if (const int32_t status = wait_for_all()) return status;
+  if (const int32_t status = arrive_and_wait()) return status;
   if (receives(request)) {
-    std::vector<const void*> parts(static_cast<size_t>(ranks_));
-    for (int32_t rank = 0; rank < ranks_; ++rank) parts[static_cast<size_t>(rank)] = slot(rank);
-    reduce(request.type, request.operation, parts.data(), ranks_, data, nullptr,
-           request.bytes / element_size(request.type));
+    for (int32_t rank = 0; rank < ranks_; ++rank) sources_[static_cast<size_t>(rank)] = slot(rank);
+    reduce_sources(request, data, nullptr, request.bytes);
   }
   ++turn_;
   return ACCEL_SHM_OK;
@@ -81,18 +64,21 @@ int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request)
 // A piece lies in half a slot, so that four are in use. When a rank writes one again it has seen all ranks arrive two
 // pieces later. The last two, which others may still read, are in one slot: therefore their number is even, or one.
 // A REDUCE takes the same steps. Only its root copies the result; the tensors of the other ranks stay as they are.
-int32_t Group::all_reduce(uint8_t* data, const accel_shm_request& request) {
+int32_t Group::all_reduce(uint8_t* data, const Request& request) {
   const int64_t size = element_size(request.type);
-  if (request.bytes <= std::min(small_bytes(), segment_.slot_bytes())) return all_reduce_small(data, request);
-  const Pieces pieces(request.bytes / size, size, piece_bytes(), half_slot());
+  const int64_t small = std::min(kSmallBytes * 2 / ranks_, segment_.slot_bytes());
+  if (request.bytes <= small) return all_reduce_small(data, request);
+  // Ranks that share CPUs wait for each other's time slices: the fewer pieces the better.
+  const int64_t most = spin_us_ > 0 ? std::min(half_slot(), kPieceBytes) : half_slot();
+  const Pieces pieces(request.bytes / size, size, most, half_slot());
   copy_in(data, pieces, 0);
-  arrive_next();
+  arrive();
   for (int64_t index = 0; index <= pieces.count; ++index) {
     if (const int32_t status = wait_for_all()) return status;
     if (index < pieces.count) {
       reduce_piece(data, pieces, index, request);
       if (index + 1 < pieces.count) copy_in(data, pieces, index + 1);
-      arrive_next();
+      arrive();
     }
     if (index > 0 && receives(request)) copy_out(data, pieces, index - 1);
   }
@@ -113,16 +99,15 @@ void Group::copy_in(const uint8_t* data, const Pieces& pieces, int64_t index) co
   copy(to + after, here + after, pieces.bytes(index) - after);
 }
 
-void Group::reduce_piece(uint8_t* data, const Pieces& pieces, int64_t index, const accel_shm_request& request) const {
+void Group::reduce_piece(uint8_t* data, const Pieces& pieces, int64_t index, const Request& request) {
   const int64_t own = pieces.part(index, rank_, ranks_), after = pieces.part(index, rank_ + 1, ranks_);
   uint8_t* const here = data + pieces.begin(index) + own;
-  std::vector<const void*> parts(static_cast<size_t>(ranks_));
   for (int32_t rank = 0; rank < ranks_; ++rank) {
-    parts[static_cast<size_t>(rank)] = rank == rank_ ? here : piece_slot(rank, index) + own;
+    sources_[static_cast<size_t>(rank)] = rank == rank_ ? here : piece_slot(rank, index) + own;
   }
   uint8_t* const shared = piece_slot(rank_, index) + own;
-  reduce_parts(request.type, request.operation, parts, receives(request) ? here : shared,
-               request.kind == ACCEL_SHM_REDUCE ? nullptr : shared, (after - own) / element_size(request.type));
+  reduce_sources(request, receives(request) ? here : shared, request.kind == ACCEL_SHM_REDUCE ? nullptr : shared,
+                 after - own);
 }
 
 void Group::copy_out(uint8_t* data, const Pieces& pieces, int64_t index) const {
@@ -134,13 +119,12 @@ void Group::copy_out(uint8_t* data, const Pieces& pieces, int64_t index) const {
   }
 }
 
-int32_t Group::broadcast(uint8_t* data, const accel_shm_request& request) {
+int32_t Group::broadcast(uint8_t* data, const Request& request) {
   int64_t begin = 0;
   do {  // one phase even for nothing, to compare the requests
     const int64_t bytes = std::min(segment_.slot_bytes(), request.bytes - begin);
     if (rank_ == request.root) copy(slot(rank_), data + begin, bytes);
-    arrive_next();
-    if (const int32_t status = wait_for_all()) return status;
+    if (const int32_t status = arrive_and_wait()) return status;
     if (rank_ != request.root) copy(data + begin, slot(request.root), bytes);
     ++turn_;
     begin += bytes;
@@ -153,7 +137,7 @@ int32_t Group::all_gather(const uint8_t* input, uint8_t* output, int64_t total) 
   do {
     const int64_t bytes = std::min(segment_.slot_bytes(), total - begin);
     copy(slot(rank_), input + begin, bytes);
-    arrive_next();
+    arrive();
     if (input + begin != output + rank_ * total + begin) copy(output + rank_ * total + begin, input + begin, bytes);
     if (const int32_t status = wait_for_all()) return status;
     for (int32_t i = 1; i < ranks_; ++i) {
@@ -166,23 +150,20 @@ int32_t Group::all_gather(const uint8_t* input, uint8_t* output, int64_t total) 
   return ACCEL_SHM_OK;
 }
 
-int32_t Group::reduce_scatter(const uint8_t* input, uint8_t* output, const accel_shm_request& request) {
-  const int64_t size = element_size(request.type);
+int32_t Group::reduce_scatter(const uint8_t* input, uint8_t* output, const Request& request) {
   const int64_t piece = segment_.slot_bytes() / ranks_ / kAlign * kAlign;
-  std::vector<const void*> parts(static_cast<size_t>(ranks_));
   int64_t begin = 0;
   do {
     const int64_t bytes = std::min(piece, request.bytes - begin);
     for (int32_t rank = 0; rank < ranks_; ++rank) {
       if (rank != rank_) copy(slot(rank_) + rank * piece, input + rank * request.bytes + begin, bytes);
     }
-    arrive_next();
-    if (const int32_t status = wait_for_all()) return status;
+    if (const int32_t status = arrive_and_wait()) return status;
     for (int32_t rank = 0; rank < ranks_; ++rank) {
-      parts[static_cast<size_t>(rank)] =
+      sources_[static_cast<size_t>(rank)] =
           rank == rank_ ? input + rank_ * request.bytes + begin : slot(rank) + rank_ * piece;
     }
-    reduce_parts(request.type, request.operation, parts, output + begin, nullptr, bytes / size);
+    reduce_sources(request, output + begin, nullptr, bytes);
     ++turn_;
     begin += bytes;
   } while (begin < request.bytes);
@@ -190,52 +171,39 @@ int32_t Group::reduce_scatter(const uint8_t* input, uint8_t* output, const accel
 }
 
 // First the ranks tell each other how much they send and expect; then they go on until the largest part is through.
-int32_t Group::all_to_all(const accel_shm_buffers& buffers) {
+int32_t Group::all_to_all(const Buffers& buffers) {
   const size_t table = sizeof(int64_t) * static_cast<size_t>(ranks_);
   const int64_t piece = segment_.slot_bytes() / ranks_ / kAlign * kAlign;
   std::memcpy(slot(rank_), buffers.sends, table);
   std::memcpy(slot(rank_) + table, buffers.receives, table);
-  arrive_next();
-  if (const int32_t status = wait_for_all()) return status;
+  if (const int32_t status = arrive_and_wait()) return status;
   int64_t largest = 0;
   for (int32_t rank = 0; rank < ranks_; ++rank) {
     const auto* sends = reinterpret_cast<const int64_t*>(slot(rank));
     for (int32_t peer = 0; peer < ranks_; ++peer) {
       const int64_t expected = reinterpret_cast<const int64_t*>(slot(peer) + table)[rank];
-      if (sends[peer] != expected) return parts_differ(rank, peer, sends[peer], expected);
+      // All ranks see the same tables, and so name the same pair.
+      if (sends[peer] != expected) {
+        return fail(ACCEL_SHM_MISMATCH, rank, {ACCEL_SHM_ALL_TO_ALL, 0, 0, peer, sends[peer], expected});
+      }
       largest = std::max(largest, expected);
     }
   }
   ++turn_;
-  const auto* input = static_cast<const uint8_t*>(buffers.input);
-  auto* output = static_cast<uint8_t*>(buffers.output);
   const auto part = [&](int64_t bytes, int64_t begin) { return std::clamp<int64_t>(bytes - begin, 0, piece); };
   for (int64_t begin = 0; begin < largest; begin += piece) {
-    const uint8_t* from = input + begin;
+    const uint8_t* from = buffers.input + begin;
     for (int32_t rank = 0; rank < ranks_; from += buffers.sends[rank++]) {
       copy(slot(rank_) + rank * piece, from, part(buffers.sends[rank], begin));
     }
-    arrive_next();
-    if (const int32_t status = wait_for_all()) return status;
-    uint8_t* to = output + begin;
+    if (const int32_t status = arrive_and_wait()) return status;
+    uint8_t* to = buffers.output + begin;
     for (int32_t rank = 0; rank < ranks_; to += buffers.receives[rank++]) {
       copy(to, slot(rank) + rank_ * piece, part(buffers.receives[rank], begin));
     }
     ++turn_;
   }
   return ACCEL_SHM_OK;
-}
-
-// All ranks see the same tables, and so name the same pair.
-int32_t Group::parts_differ(int32_t sender, int32_t receiver, int64_t sent, int64_t expected) {
-  parts_ = segment_.progress(rank_).requests[requests_ & 1u];
-  parts_.root = receiver;
-  parts_.bytes = sent;
-  parts_.detail = expected;
-  int32_t entered = -1;
-  const int32_t status = end_group(segment_, ACCEL_SHM_MISMATCH, sender, &entered);
-  blamed_ = status == ACCEL_SHM_MISMATCH ? sender : entered;
-  return status;
 }
 
 } // namespace accel_shm

@@ -26,11 +26,9 @@ PyObject *g_dtype, *g_is_cpu, *g_is_contiguous, *g_is_neg, *g_nbytes, *g_data_pt
 struct Handle {
   PyObject_HEAD
   Group* group;  // null after `close`
-  int64_t timeout_ms;
   pid_t process;
-  int32_t queued;        // calls that wait for their turn on another thread
   unsigned long caller;  // the thread whose turn it is; 0: nobody's
-  bool failed, closing;
+  bool closing;
 };
 
 Handle* of(PyObject* self) {
@@ -45,40 +43,6 @@ void close_group(Handle* handle) {
 void end_turn(Handle* handle) {
   handle->caller = 0;
   if (handle->closing) close_group(handle);
-}
-
-// None; (status, rank, request of that rank) if it failed; null if a signal handler raised an exception.
-PyObject* run_request(Handle* handle, const accel_shm_request& request, const accel_shm_buffers& buffers) {
-  accel_shm_result result;
-  const int32_t status = handle->group->run(request, buffers, &result);
-  if (status == ACCEL_SHM_OK) Py_RETURN_NONE;
-  handle->failed = handle->failed || status != ACCEL_SHM_BAD_REQUEST;
-  if (PyErr_Occurred()) return nullptr;
-  const accel_shm_request& theirs = result.theirs;
-  return Py_BuildValue("ii(iiiiLL)", status, result.rank, theirs.kind, theirs.type, theirs.operation, theirs.root,
-                       static_cast<long long>(theirs.bytes), static_cast<long long>(theirs.detail));
-}
-
-// run(kind, dtype, operation, root, bytes, detail, read, write, threads, sends, receives)
-PyObject* run(PyObject* self, PyObject* arguments) {
-  accel_shm_request request{};
-  accel_shm_buffers buffers{};
-  long long bytes, detail;
-  unsigned long long read, write;
-  const char *sends, *receives;
-  Py_ssize_t given, taken;
-  if (!of(self)->group) {
-    PyErr_SetString(PyExc_ValueError, "the group is closed");
-    return nullptr;
-  }
-  if (!PyArg_ParseTuple(arguments, "iiiiLLKKiz#z#", &request.kind, &request.type, &request.operation, &request.root,
-                        &bytes, &detail, &read, &write, &buffers.threads, &sends, &given, &receives, &taken))
-    return nullptr;
-  request.bytes = bytes, request.detail = detail;
-  buffers.input = reinterpret_cast<const void*>(read), buffers.output = reinterpret_cast<void*>(write);
-  buffers.sends = reinterpret_cast<const int64_t*>(sends), buffers.receives = reinterpret_cast<const int64_t*>(receives);
-  buffers.timeout_ms = of(self)->timeout_ms;
-  return run_request(of(self), request, buffers);
 }
 
 // 32 bits that are the same for shapes that differ only in dimensions of size 1; 0 for a single dimension, whose size is
@@ -97,9 +61,44 @@ int64_t shape_number(PyObject* shape) {
   return counted > 1 ? hash : 0;
 }
 
-PyObject* shape(PyObject*, PyObject* given) {
-  const int64_t number = shape_number(given);
-  return number < 0 ? nullptr : PyLong_FromLongLong(number);
+PyObject* tuple_of(const Request& of) {
+  return Py_BuildValue("iiiiLL", of.kind, of.type, of.operation, of.root, static_cast<long long>(of.bytes),
+                       static_cast<long long>(of.detail));
+}
+
+// None; (status, rank, request of that rank, this request) if it failed; null if a signal handler raised an exception.
+PyObject* run_request(Handle* handle, const Request& request, const Buffers& buffers) {
+  PyThreadState* const thread = PyEval_SaveThread();
+  const Result& result = handle->group->run(request, buffers);
+  PyEval_RestoreThread(thread);
+  if (result.status == ACCEL_SHM_OK) Py_RETURN_NONE;
+  if (PyErr_Occurred()) return nullptr;
+  return Py_BuildValue("iiNN", result.status, result.rank, tuple_of(result.theirs), tuple_of(request));
+}
+
+// run(kind, type, operation, root, bytes, detail, threads[, read, write[, sends, receives]])
+// detail: a number or a shape.
+PyObject* run(PyObject* self, PyObject* arguments) {
+  Request request{};
+  Buffers buffers{};
+  long long bytes;
+  unsigned long long read = 0, write = 0;
+  const char *sends = nullptr, *receives = nullptr;
+  Py_ssize_t given, taken;
+  PyObject* detail;
+  if (!PyArg_ParseTuple(arguments, "iiiiLOi|KKy#y#", &request.kind, &request.type, &request.operation, &request.root,
+                        &bytes, &detail, &buffers.threads, &read, &write, &sends, &given, &receives, &taken))
+    return nullptr;
+  if (!of(self)->group || !of(self)->group->has(request.root)) {
+    PyErr_SetString(PyExc_ValueError, "a closed group, or a root that is not in the group");
+    return nullptr;
+  }
+  request.bytes = bytes;
+  request.detail = PyTuple_Check(detail) ? shape_number(detail) : PyLong_AsLongLong(detail);
+  if (PyErr_Occurred()) return nullptr;
+  buffers.input = reinterpret_cast<const uint8_t*>(read), buffers.output = reinterpret_cast<uint8_t*>(write);
+  buffers.sends = reinterpret_cast<const int64_t*>(sends), buffers.receives = reinterpret_cast<const int64_t*>(receives);
+  return run_request(of(self), request, buffers);
 }
 
 // The answer of a getter, or of a method without arguments, as a number; false if it has none.
@@ -117,7 +116,7 @@ bool ask(PyObject* object, PyObject* name, bool method, int64_t& answer) {
 }
 
 // What an all_reduce of a plain tensor in host memory asks for; false for any other tensor.
-bool read(PyObject* tensor, PyObject* operation, accel_shm_request& request, accel_shm_buffers& buffers) {
+bool read(PyObject* tensor, PyObject* operation, Request& request, Buffers& buffers) {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
   if (type != g_plain && type != g_plain_too) return false;
   PyObject* const dtype = PyObject_GetAttr(tensor, g_dtype);
@@ -135,7 +134,7 @@ bool read(PyObject* tensor, PyObject* operation, accel_shm_request& request, acc
   request.kind = ACCEL_SHM_ALL_REDUCE;
   request.type = static_cast<int32_t>(PyLong_AsLong(number));
   request.operation = static_cast<int32_t>(PyLong_AsLong(operation));
-  buffers.output = reinterpret_cast<void*>(address);
+  buffers.output = reinterpret_cast<uint8_t*>(address);
   buffers.threads = 1;
   return request.detail >= 0 && reducible(request.type, request.operation);
 }
@@ -143,14 +142,12 @@ bool read(PyObject* tensor, PyObject* operation, accel_shm_request& request, acc
 // all_reduce(tensor, operation): what `run` returns; False, with nothing done, where the caller has to do it.
 PyObject* all_reduce(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   Handle* const handle = of(self);
-  accel_shm_request request{};
-  accel_shm_buffers buffers{};
-  if (count != 2 || !handle->group || handle->failed || handle->queued || handle->caller || handle->process != getpid())
-    Py_RETURN_FALSE;
+  Request request{};
+  Buffers buffers{};
+  if (count != 2 || !handle->group || handle->caller || handle->process != getpid()) Py_RETURN_FALSE;
   handle->caller = PyThread_get_thread_ident();  // first: torch releases the interpreter lock while it is asked
   PyObject* result = Py_False;
   if (read(given[0], given[1], request, buffers)) {
-    buffers.timeout_ms = handle->timeout_ms;
     result = run_request(handle, request, buffers);
   } else {
     PyErr_Clear();
@@ -160,27 +157,23 @@ PyObject* all_reduce(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   return result;
 }
 
-// begin(): 0 if the turn is the caller's now, 1 if another thread has it, 2 if this thread has had it.
+// begin(): True once the turn is the caller's; False if it has been, in a call that is under way.
 PyObject* begin(PyObject* self, PyObject*) {
   Handle* const handle = of(self);
   const unsigned long me = PyThread_get_thread_ident();
-  const long answer = handle->caller == 0 ? 0 : handle->caller == me ? 2 : 1;
-  if (answer == 0) handle->caller = me;
-  return PyLong_FromLong(answer);
+  if (handle->caller == me) Py_RETURN_FALSE;
+  while (handle->caller != 0) {
+    PyThreadState* const thread = PyEval_SaveThread();
+    usleep(1000);
+    PyEval_RestoreThread(thread);
+    if (PyErr_CheckSignals() != 0) return nullptr;
+  }
+  handle->caller = me;
+  Py_RETURN_TRUE;
 }
 
 PyObject* finish(PyObject* self, PyObject*) {
   end_turn(of(self));
-  Py_RETURN_NONE;
-}
-
-PyObject* queue(PyObject* self, PyObject* change) {
-  of(self)->queued += static_cast<int32_t>(PyLong_AsLong(change));
-  Py_RETURN_NONE;
-}
-
-PyObject* set_timeout(PyObject* self, PyObject* milliseconds) {
-  of(self)->timeout_ms = PyLong_AsLongLong(milliseconds);
   Py_RETURN_NONE;
 }
 
@@ -212,8 +205,6 @@ PyMethodDef g_methods[] = {
     {"all_reduce", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(all_reduce)), METH_FASTCALL, nullptr},
     {"begin", begin, METH_NOARGS, nullptr},
     {"finish", finish, METH_NOARGS, nullptr},
-    {"queue", queue, METH_O, nullptr},
-    {"set_timeout", set_timeout, METH_O, nullptr},
     {"end", end, METH_VARARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},
     {}};
@@ -222,52 +213,25 @@ PyType_Slot g_slots[] = {
 PyType_Spec g_spec{"accel_shm.Group", sizeof(Handle), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, g_slots};
 PyTypeObject* g_type;
 
-PyObject* fail(int error) {
-  errno = error;
-  return PyErr_SetFromErrno(PyExc_OSError);
-}
-
-bool is_nonce(Py_ssize_t bytes) {
-  if (bytes == ACCEL_SHM_NONCE) return true;
-  PyErr_SetString(PyExc_ValueError, "a nonce of another length");
-  return false;
-}
-
-// create(ranks, bytes, nonce): the descriptor of a new segment. Its memory is reserved, so that it cannot be missing later.
-PyObject* create(PyObject*, PyObject* arguments) {
-  int ranks, fd = -1;
-  long long bytes;
-  const char* nonce;
-  Py_ssize_t length;
-  if (!PyArg_ParseTuple(arguments, "iLy#", &ranks, &bytes, &nonce, &length) || !is_nonce(length)) return nullptr;
-  const int error = Segment::create(ranks, bytes, reinterpret_cast<const uint8_t*>(nonce), &fd);
-  return error ? fail(error) : PyLong_FromLong(fd);
-}
-
-// join(fd, rank, nonce, pids, spin_us): the Group. pids: process of each rank; spin_us: how long to wait
-// busily before sleeping. Raises OSError if the segment is not the one that was created with this nonce for this user and
-// number of ranks. The descriptor may be closed then.
+// join(fd, bytes, rank, pids, spin_us, timeout_ms): the Group of a segment of so many bytes, which may be closed then.
+// pids: process of each rank; spin_us: how long to wait busily before sleeping. Raises OSError.
 PyObject* join(PyObject*, PyObject* arguments) {
   int fd, rank, spin_us;
-  const char* nonce;
-  Py_ssize_t length;
+  long long bytes, timeout_ms;
   PyObject* given;
-  if (!PyArg_ParseTuple(arguments, "iiy#O!i", &fd, &rank, &nonce, &length, &PyTuple_Type, &given, &spin_us) ||
-      !is_nonce(length))
+  if (!PyArg_ParseTuple(arguments, "iLiO!iL", &fd, &bytes, &rank, &PyTuple_Type, &given, &spin_us, &timeout_ms))
     return nullptr;
   std::vector<int32_t> pids;
   for (Py_ssize_t i = 0; i < PyTuple_Size(given); ++i)
     pids.push_back(static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(given, i))));
   if (PyErr_Occurred()) return nullptr;
-  const auto ranks = static_cast<int32_t>(pids.size());
   Segment segment;
-  const int error =
-      rank < 0 || rank >= ranks ? EINVAL : segment.map(fd, ranks, reinterpret_cast<const uint8_t*>(nonce));
-  if (error) return fail(error);
+  errno = segment.map(fd, bytes, static_cast<int32_t>(pids.size()));
+  if (errno) return PyErr_SetFromErrno(PyExc_OSError);
   const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(g_type, Py_tp_alloc));
   auto* const handle = reinterpret_cast<Handle*>(allocate(g_type, 0));
   if (!handle) return nullptr;
-  handle->group = new Group(segment, rank, ranks, pids.data(), spin_us);
+  handle->group = new Group(segment, rank, pids, spin_us, timeout_ms);
   handle->process = getpid();
   return reinterpret_cast<PyObject*>(handle);
 }
@@ -281,30 +245,24 @@ PyObject* setup(PyObject*, PyObject* arguments) {
 }
 
 PyMethodDef g_functions[] = {
-    {"create", create, METH_VARARGS, nullptr},
     {"join", join, METH_VARARGS, nullptr},
     {"setup", setup, METH_VARARGS, nullptr},
-    {"shape", shape, METH_O, nullptr},
     {}};
 PyModuleDef g_module{PyModuleDef_HEAD_INIT, "accel_shm", nullptr, -1, g_functions, nullptr, nullptr, nullptr, nullptr};
 
 } // namespace
 
-void* release_interpreter() {
-  return PyEval_SaveThread();
-}
-
-void take_interpreter(void* thread) {
-  PyEval_RestoreThread(static_cast<PyThreadState*>(thread));
-}
-
 bool gives_up() {
-  if (PyErr_CheckSignals() != 0) return true;
-  // Signals are for the main thread. Another one has to notice that the interpreter waits for it to end.
-  PyObject* const alive = PyObject_CallNoArgs(g_main_is_alive);
-  const bool gone = alive != Py_True;
-  PyErr_Clear();
-  Py_XDECREF(alive);
+  const PyGILState_STATE state = PyGILState_Ensure();
+  bool gone = PyErr_CheckSignals() != 0;
+  if (!gone) {
+    // Signals are for the main thread. Another one has to notice that the interpreter waits for it to end.
+    PyObject* const alive = PyObject_CallNoArgs(g_main_is_alive);
+    gone = alive != Py_True;
+    PyErr_Clear();
+    Py_XDECREF(alive);
+  }
+  PyGILState_Release(state);
   return gone;
 }
 

@@ -27,48 +27,43 @@ constexpr int64_t kBlock = 2048;
 template <class T>
 struct Plain {
   using Stored = T;
-  using Sum = T;
-  INLINE static Sum load(Stored value) { return value; }
-  INLINE static Stored store(Sum value) { return value; }
-};
-
-struct Bf16 {
-  using Stored = uint16_t;
-  using Sum = float;
-  INLINE static Sum load(Stored value) { return accel::from_bf16(value); }
-  INLINE static Stored store(Sum value) { return accel::to_bf16(value); }
+  INLINE static T load(T value) { return value; }
+  INLINE static T store(T value) { return value; }
 };
 
 struct F16 {
   using Stored = uint16_t;
-  using Sum = float;
-  INLINE static Sum load(Stored value) { return accel::from_f16(value); }
-  INLINE static Stored store(Sum value) { return accel::to_f16(value); }
+  INLINE static float load(Stored value) { return accel::from_f16(value); }
+  INLINE static Stored store(float value) { return accel::to_f16(value); }
 };
 
-// Integers wrap around, as in torch; in C++ that is defined for unsigned types only.
+// The type of which an element is while it is accumulated.
+template <class E>
+using Accumulated = decltype(E::load({}));
+
+// The type in which T is added and multiplied. Integers wrap around, as in torch; in C++ that is defined for unsigned
+// types only, and smaller ones than int would be promoted to a signed int.
+template <class T, bool = std::is_integral_v<T>>
+struct Arithmetic {
+  using Type = T;
+};
+
+template <class T>
+struct Arithmetic<T, true> {
+  using Type = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
+};
+
 struct Sum {
-  template <class T>
+  template <class T, class U = typename Arithmetic<T>::Type>
   INLINE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
-    } else {
-      return a + b;
-    }
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
   }
 };
 
 struct Product {
-  template <class T>
+  template <class T, class U = typename Arithmetic<T>::Type>
   INLINE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      // Of a type no smaller than int: smaller ones would be promoted to a signed int.
-      using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
-      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
-    } else {
-      return a * b;
-    }
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
   }
 };
 
@@ -89,9 +84,9 @@ struct Max {
 
 template <class E, class Op>
 INLINE void accumulate(
-    const void* const* sources, int32_t ranks, int64_t begin, int64_t count, typename E::Sum* __restrict sum) {
+    const uint8_t* const* sources, int32_t ranks, int64_t begin, int64_t count, Accumulated<E>* __restrict sum) {
   using Stored = typename E::Stored;
-  const auto at = [&](int32_t rank) { return static_cast<const Stored*>(sources[rank]) + begin; };
+  const auto at = [&](int32_t rank) { return reinterpret_cast<const Stored*>(sources[rank]) + begin; };
   const Stored* const first = at(0);
   if (ranks == 1) {
     for (int64_t i = 0; i < count; ++i) sum[i] = E::load(first[i]);
@@ -107,16 +102,17 @@ INLINE void accumulate(
 
 template <class E, class Op>
 INLINE void reduce_as(
-    const void* const* sources, int32_t ranks, void* output, void* also, int64_t elements, double factor) {
+    const uint8_t* const* sources, int32_t ranks, void* output, void* also, int64_t begin, int64_t end,
+    double factor) {
   using Stored = typename E::Stored;
-  typename E::Sum sum[kBlock];
-  for (int64_t begin = 0; begin < elements; begin += kBlock) {
-    const int64_t count = std::min(kBlock, elements - begin);
+  Accumulated<E> sum[kBlock];
+  for (; begin < end; begin += kBlock) {
+    const int64_t count = std::min(kBlock, end - begin);
     accumulate<E, Op>(sources, ranks, begin, count, sum);
-    if constexpr (std::is_floating_point_v<typename E::Sum>) {
+    if constexpr (std::is_floating_point_v<Accumulated<E>>) {
       if (factor != 1.0) {
         // A division rounds once; a product with a reciprocal would round twice.
-        for (int64_t i = 0; i < count; ++i) sum[i] = sum[i] / static_cast<typename E::Sum>(factor);
+        for (int64_t i = 0; i < count; ++i) sum[i] = sum[i] / static_cast<Accumulated<E>>(factor);
       }
     }
     Stored* const out = static_cast<Stored*>(output) + begin;
@@ -127,13 +123,14 @@ INLINE void reduce_as(
   }
 }
 
-using Function = void (*)(const void* const*, int32_t, void*, void*, int64_t, double);
+using Function = void (*)(const uint8_t* const*, int32_t, void*, void*, int64_t, int64_t, double);
 
 // target_clones applies to functions, not to templates.
-#define REDUCTION(name, element, op)                                                                          \
-  LEVELS void name(                                                                                           \
-      const void* const* sources, int32_t ranks, void* output, void* also, int64_t elements, double factor) { \
-    reduce_as<element, op>(sources, ranks, output, also, elements, factor);                                   \
+#define REDUCTION(name, element, op)                                                                 \
+  LEVELS void name(                                                                                  \
+      const uint8_t* const* sources, int32_t ranks, void* output, void* also, int64_t begin, int64_t end, \
+      double factor) {                                                                               \
+    reduce_as<element, op>(sources, ranks, output, also, begin, end, factor);                        \
   }
 #define REDUCTIONS(type, element)      \
   REDUCTION(type##_sum, element, Sum)  \
@@ -143,7 +140,7 @@ using Function = void (*)(const void* const*, int32_t, void*, void*, int64_t, do
 #define ROW(type) {type##_sum, type##_product, type##_min, type##_max}
 
 REDUCTIONS(f32, Plain<float>)
-REDUCTIONS(bf16, Bf16)
+REDUCTIONS(bf16, accel::Bf16)
 REDUCTIONS(f16, F16)
 REDUCTIONS(f64, Plain<double>)
 REDUCTIONS(i32, Plain<int32_t>)
@@ -169,11 +166,11 @@ bool reducible(int32_t type, int32_t operation) {
 }
 
 void reduce(
-    int32_t type, int32_t operation, const void* const* sources, int32_t ranks, void* output, void* also,
-    int64_t elements) {
+    int32_t type, int32_t operation, const uint8_t* const* sources, int32_t ranks, void* output, void* also,
+    int64_t begin, int64_t end) {
   const int column = operation <= ACCEL_SHM_AVG ? 0 : operation - ACCEL_SHM_PRODUCT + 1;
   const double factor = operation == ACCEL_SHM_AVG ? ranks : 1.0;
-  kFunctions[type][column](sources, ranks, output, also, elements, factor);
+  kFunctions[type][column](sources, ranks, output, also, begin, end, factor);
 }
 
 } // namespace accel_shm

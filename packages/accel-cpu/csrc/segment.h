@@ -19,32 +19,22 @@ struct alignas(kLine) Progress {
   std::atomic<uint32_t> phase;     // increased when the rank arrives at the next point of a collective
   std::atomic<uint32_t> sleepers;  // ranks that sleep until `phase` changes
   std::atomic<uint32_t> left;      // whether the rank will not arrive any more
-  accel_shm_request requests[2];   // of the current collective and the one before
-};
-
-struct Header {
-  uint64_t magic;
-  uint32_t version;
-  int32_t ranks;
-  int64_t bytes;       // of the segment
-  int64_t slot_bytes;  // of each of the two slots of each rank
-  uint8_t nonce[ACCEL_SHM_NONCE];
-  // How the group ended: status | rank << 8, 0 while it works.
-  alignas(kLine) std::atomic<uint32_t> ended;
+  Request requests[2];             // of the current collective and the one before
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "processes share these");
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "the futex system call waits for 32 bits");
 
-// A segment in this process's memory.
+// A segment in this process's memory: a page that begins with the mark of its creator (shm/segment.py) and has how the
+// group ended, then the ranks' progress and their slots. The memory of a new one is zero.
 class Segment {
  public:
-  // Both return 0 or an errno.
-  static int create(int32_t ranks, int64_t bytes, const uint8_t* nonce, int* fd);
-  int map(int fd, int32_t ranks, const uint8_t* nonce);
+  // Returns 0 or an errno.
+  int map(int fd, int64_t bytes, int32_t ranks);
   void unmap();
 
-  Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  // status | rank << 8, 0 while the group works.
+  std::atomic<uint32_t>& ended() const { return *reinterpret_cast<std::atomic<uint32_t>*>(base_ + kPage / 2); }
   Progress& progress(int32_t rank) const { return reinterpret_cast<Progress*>(base_ + kPage)[rank]; }
   uint8_t* slot(int32_t rank, uint32_t parity) const {
     return data_ + (2 * static_cast<int64_t>(rank) + (parity & 1u)) * slot_bytes_;

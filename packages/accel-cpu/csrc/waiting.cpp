@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-#include "waiting.h"
+#include "group.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -96,22 +96,6 @@ int64_t now_ms() {
   return now_us() / 1000;
 }
 
-void Deadline::begin(int64_t timeout_ms) {
-  at_ms_ = now_ms() + timeout_ms;
-  thread_ = release_interpreter();
-}
-
-void Deadline::finish() {
-  take_interpreter(thread_);
-}
-
-bool Deadline::cancelled() {
-  take_interpreter(thread_);
-  const bool cancelled = gives_up();
-  thread_ = release_interpreter();
-  return cancelled;
-}
-
 Peer::Peer(int32_t pid) : pid_(pid), started_(kUnknown) {
   process_state(pid, &started_);
 }
@@ -128,43 +112,33 @@ int32_t Peer::state(int64_t now) {
   return stopped_since_ >= 0 && now - stopped_since_ > kStoppedMs ? ACCEL_SHM_STOPPED : ACCEL_SHM_OK;
 }
 
-void arrive(Progress& progress, uint32_t phase) {
-  progress.phase.store(phase, std::memory_order_seq_cst);
+void Group::arrive() {
+  Progress& progress = segment_.progress(rank_);
+  progress.phase.store(++phase_, std::memory_order_seq_cst);
   if (progress.sleepers.load(std::memory_order_seq_cst) != 0) {
     syscall(SYS_futex, &progress.phase, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
-int32_t end_group(const Segment& segment, int32_t status, int32_t rank, int32_t* blamed) {
-  uint32_t ended = 0;
-  const uint32_t mine = static_cast<uint32_t>(status) | static_cast<uint32_t>(rank) << 8;
-  if (segment.header().ended.compare_exchange_strong(ended, mine)) ended = mine;
-  *blamed = static_cast<int32_t>(ended >> 8);
-  return static_cast<int32_t>(ended & 0xffu);
-}
-
-int32_t wait_for(
-    const Segment& segment, int32_t self, int32_t rank, uint32_t phase, Peer& peer, int32_t spin_us,
-    Deadline& deadline, int32_t* blamed) {
-  Progress& progress = segment.progress(rank);
-  if (spin(progress, phase, spin_us)) return ACCEL_SHM_OK;
+// A status that is not OK ends the group, so that all ranks end in the same way.
+int32_t Group::wait_for(int32_t rank) {
+  Progress& progress = segment_.progress(rank);
+  if (spin(progress, phase_, spin_us_)) return ACCEL_SHM_OK;
   for (int slice = 1;; ++slice) {
-    sleep_until_changed(progress, phase);
-    if (reached(progress, phase)) return ACCEL_SHM_OK;
+    sleep_until_changed(progress, phase_);
+    if (reached(progress, phase_)) return ACCEL_SHM_OK;
+    if (const uint32_t ended = segment_.ended().load()) {
+      return fail(static_cast<int32_t>(ended & 0xffu), static_cast<int32_t>(ended >> 8));
+    }
     const int64_t now = now_ms();
-    int32_t status = static_cast<int32_t>(segment.header().ended.load() & 0xffu);
-    int32_t about = rank;
-    if (status == ACCEL_SHM_OK) status = peer.state(now);
+    int32_t status = peers_[static_cast<size_t>(rank)].state(now);
     if (status == ACCEL_SHM_OK && progress.left.load() != 0) status = ACCEL_SHM_LEFT;
     // A peer that arrived and then ended, or left, has done its part.
     const bool gone = status == ACCEL_SHM_DEAD || status == ACCEL_SHM_LEFT;
-    if (gone && reached(progress, phase)) return ACCEL_SHM_OK;
-    if (status == ACCEL_SHM_OK && deadline.passed(now)) status = ACCEL_SHM_TIMEOUT;
-    if (status == ACCEL_SHM_OK && slice % 2 == 0 && deadline.cancelled()) {
-      status = ACCEL_SHM_INTERRUPTED;
-      about = self;
-    }
-    if (status != ACCEL_SHM_OK) return end_group(segment, status, about, blamed);
+    if (gone && reached(progress, phase_)) return ACCEL_SHM_OK;
+    if (status == ACCEL_SHM_OK && now > deadline_ms_) status = ACCEL_SHM_TIMEOUT;
+    if (status != ACCEL_SHM_OK) return fail(status, rank);
+    if (slice % 2 == 0 && gives_up()) return fail(ACCEL_SHM_INTERRUPTED, rank_);
   }
 }
 

@@ -55,13 +55,10 @@ class PointToPoint:
 
         # The header arrives before the data; this keeps it alive until then.
         def finish(*timeout: timedelta, header: Any = header) -> int:
-            try:
-                data.wait(*timeout)
-            except RuntimeError as error:
-                raise self._explained(peer, error) from error
+            data.wait(*timeout)
             return peer
 
-        return PairTransfer(tensor, finish)
+        return PairTransfer(tensor, finish, functools.partial(self._explained, peer))
 
     def receive(self, tensor: Tensor, peer: int, tag: int) -> PairTransfer:
         """Start to receive a tensor; from any rank if `peer` is negative."""
@@ -76,20 +73,14 @@ class PointToPoint:
                 header = self._gloo.recv_anysource([theirs], header_tag)
 
         def finish(*timeout: timedelta) -> int:
-            source = peer
-            try:
-                header.wait(*timeout)
-                source = header._source_rank() if peer < 0 else peer
-                if not torch.equal(mine, theirs):
-                    raise self._differs(source, mine, theirs)
-                (data or self._gloo.recv([tensor], source, data_tag)).wait(*timeout)
-            except AccelError:
-                raise
-            except RuntimeError as error:
-                raise self._explained(source, error) from error
+            header.wait(*timeout)
+            source: int = header._source_rank()
+            if not torch.equal(mine, theirs):
+                raise self._differs(source, mine, theirs)
+            (data or self._gloo.recv([tensor], source, data_tag)).wait(*timeout)
             return source
 
-        return PairTransfer(tensor, finish, at_once=peer < 0)
+        return PairTransfer(tensor, finish, functools.partial(self._explained, peer), at_once=peer < 0)
 
     def _prepared(self, tensor: Tensor, tag: int) -> tuple[Tensor, int, int]:
         if self._failure is not None:
@@ -111,10 +102,10 @@ class PointToPoint:
         self._end()
         return self._failed(peer, both)
 
-    def _explained(self, peer: int, error: RuntimeError) -> Exception:
-        """Return what the peer has put into the store, or the error if it has not."""
+    def _explained(self, peer: int, error: Exception) -> Exception:
+        """Return what the peer has put into the store; the error if that is nothing, or it is an error of ours."""
         with contextlib.suppress(Exception):
-            if self._store.check([str(peer)]):
+            if not isinstance(error, AccelError) and self._store.check([str(peer)]):
                 return self._failed(peer, self._store.get(str(peer)).decode(errors="replace"))
         return error
 
@@ -137,13 +128,18 @@ def _header(number: int, size: int, tag: int) -> tuple[Tensor, int, int]:
 
 
 class PairTransfer(dist.Work):
-    """Handle of a send or receive that runs in `wait`, as with gloo. at_once: run it in a thread immediately."""
+    """Handle of a send or receive that runs in `wait`, as with gloo. at_once: run it in a thread immediately.
 
-    def __init__(self, tensor: Tensor, finish: Callable[..., int], *, at_once: bool = False) -> None:
+    explained: returns the error to raise for one.
+    """
+
+    def __init__(
+        self, tensor: Tensor, finish: Callable[..., int], explained: Any, *, at_once: bool = False
+    ) -> None:
         super().__init__()
-        self._tensor, self._finish = tensor, finish
+        self._tensor, self._finish, self._explained = tensor, finish, explained
         self._source = -1
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True) if at_once else None
         if self._thread is not None:
             self._thread.start()
@@ -152,7 +148,7 @@ class PairTransfer(dist.Work):
         if self._thread is not None:
             self._thread.join(timeout.total_seconds() or None)
         elif not self.is_completed():
-            self._run(*(() if not timeout else (timeout,)))
+            self._run(*((timeout,) if timeout else ()))
         if self._error is not None:
             raise self._error
         return self.is_success()
@@ -160,8 +156,8 @@ class PairTransfer(dist.Work):
     def _run(self, *timeout: timedelta) -> None:
         try:
             self._source = self._finish(*timeout)
-        except BaseException as error:
-            self._error = error
+        except Exception as error:
+            self._error = self._explained(error)
 
     def is_completed(self) -> bool:
         return self._source >= 0 or self._error is not None

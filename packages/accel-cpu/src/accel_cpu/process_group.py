@@ -4,13 +4,16 @@
 
 # torch's stubs have several overloads and names for each method; torch calls these with these arguments.
 # mypy: disable-error-code="override, explicit-override, assignment"
+# ruff: noqa: B008 - nobody changes the default options
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -19,31 +22,57 @@ from torch._C._distributed_c10d import AllgatherOptions, PrefixStore  # not expo
 
 from accel_cpu.point_to_point import PairTransfer, PointToPoint
 
+Tensors: TypeAlias = list[Tensor]
+Lists: TypeAlias = list[Tensors]
+Sizes: TypeAlias = Sequence[int]
 _AVERAGE: int = getattr(dist.ReduceOp.RedOpType, "AVG").value  # noqa: B009 - torch's stubs lack it
 
 
-class Finished(dist.Work):
-    """The handle of a collective that is done."""
+class Handle(dist.Work):
+    """The handle of a collective. done: its future on another thread; None: it is done."""
 
-    def __init__(self, results: list[Any]) -> None:
+    def __init__(self, results: list[Any], done: Future[None] | None = None) -> None:
         super().__init__()
-        self._results = results
+        self._results, self._done = results, done
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Raise what the collective has raised, or RuntimeError after the timeout."""
+        if self._done is not None:
+            seconds = timeout.total_seconds()
+            try:
+                self._done.result(seconds if seconds > 0 else None)
+            except NotDone:
+                if self._done.done():
+                    raise
+                raise RuntimeError(f"the collective was not done within {seconds:g} s") from None
         return True
 
     def is_completed(self) -> bool:
-        return True
+        return self._done is None or self._done.done()
 
     def is_success(self) -> bool:
-        return True
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Any:
+        return self._done.exception() if self._done is not None and self._done.done() else None
 
     def result(self) -> list[Any]:
+        self.wait()
         return self._results
 
     def get_future(self) -> Any:
         future: Any = torch.futures.Future()
-        future.set_result(self._results)
+
+        def finish(done: Future[None] | None) -> None:
+            if done is not None and (error := done.exception()):
+                future.set_exception(error)
+            else:
+                future.set_result(self._results)
+
+        if self._done is None:
+            finish(None)
+        else:
+            self._done.add_done_callback(finish)
         return future
 
 
@@ -69,15 +98,13 @@ class HostProcessGroup(dist.ProcessGroup):
         #: The collectives: `SharedMemory` or `Communicator`; None: gloo has to do all.
         self._library: Any = None
 
-    # ------------------------------------------------------------------------------- all ranks alike
+    def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Any:
+        return self._all_reduce("allreduce", tensors, opts)
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        return self._all_reduce("allreduce", tensors, opts or dist.AllreduceOptions())
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
+        return self._all_reduce("allreduce_coalesced", tensors, opts)
 
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        return self._all_reduce("allreduce_coalesced", tensors, opts or dist.AllreduceCoalescedOptions())
-
-    def _all_reduce(self, name: str, tensors: list[Tensor], opts: Any) -> Any:
+    def _all_reduce(self, name: str, tensors: Tensors, opts: Any) -> Any:
         operation = self._operation(tensors, opts)
         if operation is None:
             return self._by_gloo(name, tensors, opts, tensors, opts)
@@ -88,32 +115,25 @@ class HostProcessGroup(dist.ProcessGroup):
 
         return self._run(call, tensors, opts)
 
-    def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or dist.ReduceOptions()
+    def reduce(self, tensors: Tensors, opts: Any = dist.ReduceOptions()) -> Any:
         (tensor,), root = tensors, opts.rootRank
         operation = self._operation(tensors, opts)
         if operation is None:
             return self._by_gloo("reduce", tensors, opts, tensors, opts)
-        mine = root == self.rank()
-        return self._run(lambda: self._library.reduce(tensor, operation, root, receives=mine), tensors, opts)
+        return self._run(lambda: self._library.reduce(tensor, operation, root), tensors, opts)
 
-    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or dist.BroadcastOptions()
+    def broadcast(self, tensors: Tensors, opts: Any = dist.BroadcastOptions()) -> Any:
         (tensor,) = tensors
         if not self._takes(tensor):
             return self._by_gloo("broadcast", tensors, opts, tensors, opts)
         return self._run(lambda: self._library.broadcast(tensor, opts.rootRank), tensors, opts)
 
-    def barrier(self, opts: Any = None) -> Any:
-        opts = opts or dist.BarrierOptions()
+    def barrier(self, opts: Any = dist.BarrierOptions()) -> Any:
         if not self._takes():
             return self._by_gloo("barrier", [], opts, opts)
         return self._run(lambda: self._library.barrier(), [], opts)
 
-    # -------------------------------------------------------------------------- gathering, scattering
-
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or AllgatherOptions()
+    def allgather(self, outputs: Lists, inputs: Tensors, opts: Any = AllgatherOptions()) -> Any:
         (parts,), (tensor,) = outputs, inputs
         if not self._are_even(parts, tensor) or not self._takes(tensor, *parts):
             return self._by_gloo("allgather", inputs, opts, outputs, inputs, opts)
@@ -126,32 +146,27 @@ class HostProcessGroup(dist.ProcessGroup):
 
         return self._run(call, parts, opts)
 
-    def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = opts or AllgatherOptions()
+    def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = AllgatherOptions()) -> Any:
         even = output.numel() == tensor.numel() * self.size() and output.dtype == tensor.dtype
         if not even or not self._takes(output, tensor):
             return self._by_gloo("_allgather_base", [tensor], opts, output, tensor, opts)
         return self._run(lambda: self._library.all_gather(output, tensor), [output], opts)
 
     def allgather_into_tensor_coalesced(
-        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: Any = AllgatherOptions()
     ) -> Any:
-        return self._each(self._allgather_base, outputs, inputs, opts or AllgatherOptions())
+        return self._each(self._allgather_base, outputs, inputs, opts)
 
-    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
-        opts = opts or dist.ReduceScatterOptions()
+    def reduce_scatter(self, outputs: Tensors, inputs: Lists, opts: Any = dist.ReduceScatterOptions()) -> Any:
         (output,), (parts,) = outputs, inputs
         operation = self._operation([output, *parts], opts)
         if operation is None or not self._are_even(parts, output):
             return self._by_gloo("reduce_scatter", outputs, opts, outputs, inputs, opts)
+        return self._reduce_scatter_base(output, concatenated(parts), opts)
 
-        def call() -> None:
-            self._library.reduce_scatter(output, concatenated(parts), operation)
-
-        return self._run(call, outputs, opts)
-
-    def _reduce_scatter_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = opts or dist.ReduceScatterOptions()
+    def _reduce_scatter_base(
+        self, output: Tensor, tensor: Tensor, opts: Any = dist.ReduceScatterOptions()
+    ) -> Any:
         operation = self._operation([output, tensor], opts)
         even = tensor.numel() == output.numel() * self.size() and output.dtype == tensor.dtype
         if operation is None or not even:
@@ -159,24 +174,24 @@ class HostProcessGroup(dist.ProcessGroup):
         return self._run(lambda: self._library.reduce_scatter(output, tensor, operation), [output], opts)
 
     def reduce_scatter_tensor_coalesced(
-        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: Any = dist.ReduceScatterOptions()
     ) -> Any:
-        return self._each(self._reduce_scatter_base, outputs, inputs, opts or dist.ReduceScatterOptions())
+        return self._each(self._reduce_scatter_base, outputs, inputs, opts)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or dist.GatherOptions()
+    def gather(self, outputs: Lists, inputs: Tensors, opts: Any = dist.GatherOptions()) -> Any:
         return self._by_gloo("gather", inputs, opts, outputs, inputs, opts)
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
-        opts = opts or dist.ScatterOptions()
+    def scatter(self, outputs: Tensors, inputs: Lists, opts: Any = dist.ScatterOptions()) -> Any:
         return self._by_gloo("scatter", outputs, opts, outputs, inputs, opts)
 
-    # ------------------------------------------------------------------------------------ all to all
-
     def alltoall_base(
-        self, output: Tensor, tensor: Tensor, receives: Sequence[int], sends: Sequence[int], opts: Any = None
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        receives: Sizes,
+        sends: Sizes,
+        opts: Any = dist.AllToAllOptions(),
     ) -> Any:
-        opts = opts or dist.AllToAllOptions()
         given = splits(tensor, list(sends), self.size())
         taken = splits(output, list(receives), self.size())
         alike = output.dtype == tensor.dtype and self._takes(output, tensor)
@@ -184,26 +199,22 @@ class HostProcessGroup(dist.ProcessGroup):
             return self._by_gloo("alltoall_base", [tensor], opts, output, tensor, receives, sends, opts)
         return self._run(lambda: self._library.all_to_all(output, tensor, given, taken), [output], opts)
 
-    # -------------------------------------------------------------------------------- point to point
-
-    def send(self, tensors: list[Tensor], to: int, tag: int) -> PairTransfer:
+    def send(self, tensors: Tensors, to: int, tag: int) -> PairTransfer:
         return self._point_to_point.send(tensors[0], to, tag)
 
-    def recv(self, tensors: list[Tensor], source: int, tag: int) -> PairTransfer:
+    def recv(self, tensors: Tensors, source: int, tag: int) -> PairTransfer:
         return self._point_to_point.receive(tensors[0], source, tag)
 
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> PairTransfer:
+    def recv_anysource(self, tensors: Tensors, tag: int) -> PairTransfer:
         return self._point_to_point.receive(tensors[0], -1, tag)
-
-    # ------------------------------------------------------------------------------------- decisions
 
     def _end(self) -> None:
         """End the group on all ranks: a send and its receive differ."""
 
-    def _run(self, call: Callable[[], None], results: list[Tensor], opts: Any) -> Any:
+    def _run(self, call: Callable[[], None], results: Tensors, opts: Any) -> Any:
         """Run the call, and return its handle."""
         call()
-        return Finished(results)
+        return Handle(results)
 
     def _by_gloo(self, name: str, tensors: Sequence[Tensor], opts: Any, *arguments: Any) -> Any:
         """Run a function of gloo's process group with these arguments, and return the handle of `tensors`."""
@@ -228,13 +239,13 @@ class HostProcessGroup(dist.ProcessGroup):
                 return None
         return self.operations.get(number)
 
-    def _are_even(self, parts: list[Tensor], tensor: Tensor) -> bool:
+    def _are_even(self, parts: Tensors, tensor: Tensor) -> bool:
         """Return whether there is a part for each rank, and each is like the tensor."""
         return len(parts) == self.size() and all(
             part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts
         )
 
-    def _each(self, collective: Any, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Any:
+    def _each(self, collective: Any, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         work = None
         for output, tensor in zip(outputs, inputs, strict=True):
             work = collective(output, tensor, opts)  # in order: the last one's handle is that of all
@@ -307,11 +318,6 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_quantized
 
 
-def size_of(tensor: Tensor) -> int:
-    """Return the bytes of a tensor's values."""
-    return tensor.numel() * tensor.element_size()
-
-
 def contiguous(tensor: Tensor) -> Tensor:
     """Return the tensor, or a copy if its memory does not hold its values in order."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
@@ -325,7 +331,7 @@ def store(flat: Tensor, tensor: Tensor) -> None:
         tensor.detach().copy_(flat.view_as(tensor))
 
 
-def concatenated(parts: list[Tensor]) -> Tensor:
+def concatenated(parts: Tensors) -> Tensor:
     """Return the values of the tensors in one flat tensor."""
     return torch.cat([contiguous(part.detach()).view(-1) for part in parts])
 
@@ -339,5 +345,5 @@ def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
         rows = [length // ranks] * ranks
     if len(rows) != ranks or sum(rows) != length or min(rows) < 0:
         return None
-    row = size_of(tensor) // length if length else 0
+    row = tensor.nbytes // length if length else 0
     return [count * row for count in rows]

@@ -94,7 +94,7 @@ def while_it_waits(call: Callable[[], object]) -> None:
     """Call something on another thread, once the main thread sleeps in a collective because a rank has not come."""
     from accel_cpu.shm.memory import SharedMemory
 
-    waiting = {SharedMemory.run.__code__, SharedMemory.reduced_at_once.__code__}
+    waiting = {SharedMemory._run.__code__, SharedMemory.reduced_at_once.__code__}
     main = threading.main_thread().ident or 0
     state = Path(f"/proc/self/task/{os.getpid()}/stat")  # the main thread's, whose number is the process's
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import torch
@@ -44,16 +45,13 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
             f"{'; '.join((f'rank {peer}: {shown(text)}' for peer, text in enumerate(failures) if text))}",
             do="pip install 'oneccl>=2022.1' in the environment of every rank, or use the backend gloo or shm",
         )
-    try:
-        identifier = bytes.fromhex(exchange.all_gather(mine.hex())[0])
-        if len(identifier) != library.UNIQUE_ID_BYTES:
-            raise ValueError(f"{len(identifier)} bytes")
-    except ValueError as error:
+    identifier = exchange.all_gather(mine.hex())[0]
+    if not re.fullmatch(f"[0-9a-f]{{{2 * library.UNIQUE_ID_BYTES}}}", identifier):
         raise OneCCLFailed(
-            f"the backend ccl cannot be used: an identifier of rank 0 that is none: {shown(str(error))}",
+            "the backend ccl cannot be used: an identifier of rank 0 that is none",
             do="use one release of accel-cpu on all ranks, and find out who else reaches the store's port",
-        ) from error
-    return library.UniqueId.from_buffer_copy(identifier)
+        )
+    return library.UniqueId.from_buffer_copy(bytes.fromhex(identifier))
 
 
 class Communicator:
@@ -63,7 +61,7 @@ class Communicator:
     """
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
-        self._ranks = ranks
+        self._rank, self._ranks = rank, ranks
         self._handle = ctypes.c_void_p()
         with library.settings():
             identifier = exchange_id(store, rank, ranks)
@@ -72,49 +70,27 @@ class Communicator:
         library.check(self._library, result, "oneCCL did not connect the ranks")
 
     def all_reduce(self, tensor: Tensor, operation: str) -> None:
-        flat = contiguous(tensor)
-        address, number = flat.data_ptr(), OPERATIONS[operation]
-        self._call(
-            "onecclAllReduce", flat.numel(), address, address, flat.numel(), DTYPES[flat.dtype], number
-        )
-        self._divide(flat, operation)
-        store(flat, tensor)
+        self._reduce("onecclAllReduce", tensor, tensor, tensor.numel(), operation)
 
-    def reduce(self, tensor: Tensor, operation: str, root: int, *, receives: bool) -> None:
-        """Reduce to rank `root`; the tensors of the others keep their values. receives: whether this is the root."""
-        flat = contiguous(tensor)
-        reduced = torch.empty_like(flat)
-        numbers = (DTYPES[flat.dtype], OPERATIONS[operation], root)
-        self._call("onecclReduce", flat.numel(), flat.data_ptr(), reduced.data_ptr(), flat.numel(), *numbers)
-        if receives:
-            self._divide(reduced, operation)
-            store(reduced, tensor)
+    def reduce(self, tensor: Tensor, operation: str, root: int) -> None:
+        """Reduce to rank `root`; the tensors of the others keep their values."""
+        reduced = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self._reduce("onecclReduce", reduced, tensor, tensor.numel(), operation, root)
+        if root == self._rank:
+            tensor.detach().copy_(reduced)
 
     def broadcast(self, tensor: Tensor, root: int) -> None:
-        flat = contiguous(tensor)
-        address = flat.data_ptr()
-        self._call("onecclBroadcast", flat.nbytes, address, address, flat.nbytes, _BYTES, root)
-        store(flat, tensor)
+        self._call("onecclBroadcast", tensor, tensor, tensor.nbytes, _BYTES, root)
 
     def all_gather(self, output: Tensor, tensor: Tensor) -> None:
-        flat, gathered = contiguous(tensor), contiguous(output)
-        addresses = (flat.data_ptr(), gathered.data_ptr())
-        self._call("onecclAllGather", flat.nbytes, *addresses, flat.nbytes, _BYTES)
-        store(gathered, output)
+        self._call("onecclAllGather", output, tensor, tensor.nbytes, _BYTES)
 
     def reduce_scatter(self, output: Tensor, tensor: Tensor, operation: str) -> None:
-        flat, reduced = contiguous(tensor), contiguous(output)
-        addresses, count = (flat.data_ptr(), reduced.data_ptr()), reduced.numel()
-        self._call("onecclReduceScatter", count, *addresses, count, DTYPES[flat.dtype], OPERATIONS[operation])
-        self._divide(reduced, operation)
-        store(reduced, output)
+        self._reduce("onecclReduceScatter", output, tensor, output.numel(), operation)
 
     def all_to_all(self, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]) -> None:
         """Send and receive parts, which have equal sizes."""
-        flat, received = contiguous(tensor), contiguous(output)
-        size = flat.nbytes // self._ranks
-        self._call("onecclAllToAll", size, flat.data_ptr(), received.data_ptr(), size, _BYTES)
-        store(received, output)
+        self._call("onecclAllToAll", output, tensor, tensor.nbytes // self._ranks, _BYTES)
 
     def barrier(self) -> None:
         self.all_reduce(torch.zeros(1, dtype=torch.int32), "SUM")
@@ -125,16 +101,24 @@ class Communicator:
         if handle:
             self._library.onecclCommDestroy(handle)
 
-    def _divide(self, tensor: Tensor, operation: str) -> None:
+    def _reduce(
+        self, name: str, output: Tensor, tensor: Tensor, count: int, operation: str, *root: int
+    ) -> None:
+        self._call(name, output, tensor, count, DTYPES[tensor.dtype], OPERATIONS[operation], *root)
         if operation == "AVG":
-            tensor.detach().div_(self._ranks)
+            output.detach().div_(self._ranks)
 
-    def _call(self, name: str, size: int, *arguments: int) -> None:
+    def _call(self, name: str, output: Tensor, tensor: Tensor, count: int, *numbers: int) -> None:
+        """Call a function that reads `tensor` and writes `output`. count: of a rank's elements or bytes."""
         if not self._handle:
             raise OneCCLFailed(
                 f"{name} cannot be called: a process group that was shut down",
                 do="call init_process_group again",
             )
-        if size > 0:
-            result = getattr(self._library, name)(*arguments, self._handle, None)
+        if count > 0:
+            read = contiguous(tensor)
+            written = read if output is tensor else contiguous(output)
+            function = getattr(self._library, name)
+            result = function(read.data_ptr(), written.data_ptr(), count, *numbers, self._handle, None)
             library.check(self._library, result, f"{name} failed")
+            store(written, output)

@@ -12,7 +12,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,12 +21,11 @@ from torch._C._distributed_c10d import PrefixStore  # not exported by torch.dist
 from typing_extensions import override
 
 from accel_core.errors import AccelError
-from accel_cpu.errors import CollectiveFailed, CollectiveMismatch
 from accel_cpu.exchange import shown
-from accel_cpu.process_group import contiguous, size_of, store
+from accel_cpu.process_group import contiguous, store
 from accel_cpu.shm import library
 from accel_cpu.shm.library import DTYPES
-from accel_cpu.shm.memory import OPERATIONS, SharedMemory, shape_of
+from accel_cpu.shm.memory import OPERATIONS, SharedMemory
 
 #: How long a leader waits for another one to say that it is alive, after gloo has failed.
 _ROLL_CALL = timedelta(seconds=2)
@@ -41,14 +40,14 @@ class Hosts(SharedMemory):
     gloo:    the process group of all ranks.
     """
 
-    kinds: ClassVar = {**SharedMemory.kinds, library.REDUCE: "all_reduce"}  # whose first step it is
+    kinds = (*SharedMemory.kinds[: library.REDUCE], "all_reduce")  # whose first step it is
 
     def __init__(
         self, group: Any, rank: int, hosts: Sequence[Sequence[int]], among: Any, timeout: timedelta, gloo: Any
     ) -> None:
         self._hosts, self._gloo = hosts, gloo
         self._host = next(index for index, ranks in enumerate(hosts) if rank in ranks)
-        super().__init__(group, rank, hosts[self._host], int(timeout.total_seconds() * 1000))
+        super().__init__(group, rank, hosts[self._host], timeout)
         self._store = among
         self._leaders: Any = None
         if rank == hosts[self._host][0]:
@@ -62,17 +61,14 @@ class Hosts(SharedMemory):
 
     @override
     def barrier(self) -> None:
-        with self._together("barrier"):
-            super().barrier()
-            self._between("barrier")
-            super().barrier()
+        self.compare("barrier", None, 0)
 
     @override
     def all_reduce(self, tensor: Tensor, operation: int) -> None:
         name = OPERATIONS[operation]
         flat = contiguous(tensor.detach())
         with self._together("all_reduce"):
-            super().reduce(flat, operation, 0, receives=self._leaders is not None)
+            super().reduce(flat, operation, 0)
 
             def among_leaders(gloo: Any) -> None:
                 options = dist.AllreduceOptions()
@@ -81,13 +77,13 @@ class Hosts(SharedMemory):
                     flat.mul_(len(self._ranks) / sum(map(len, self._hosts)))
                 gloo.allreduce([flat], options).wait()
 
-            self._between(f"all_reduce {name} {shape_of(tensor)}", flat, among_leaders)
+            self._between(f"all_reduce {name} {[*tensor.squeeze().shape]}", flat, among_leaders)
             super().broadcast(flat, 0)
         store(flat, tensor)
 
     @override
-    def reduce(self, tensor: Tensor, operation: int, root: int, *, receives: bool) -> None:
-        self.all_reduce(tensor if receives else tensor.detach().clone(), operation)
+    def reduce(self, tensor: Tensor, operation: int, root: int) -> None:
+        self.all_reduce(tensor if root == self._rank else tensor.detach().clone(), operation)
 
     @override
     def reduce_scatter(self, output: Tensor, tensor: Tensor, operation: int) -> None:
@@ -103,7 +99,7 @@ class Hosts(SharedMemory):
             if source == self._host:
                 super().broadcast(flat, list(self._ranks).index(root))
             self._between(
-                f"broadcast {root} {shape_of(tensor)}", flat, lambda gloo: _send(gloo, flat, source)
+                f"broadcast {root} {[*tensor.squeeze().shape]}", flat, lambda gloo: _send(gloo, flat, source)
             )
             if source != self._host:
                 super().broadcast(flat, 0)
@@ -138,13 +134,8 @@ class Hosts(SharedMemory):
         sent, expected = torch.stack(tables).unbind(1)
         for sender, receiver in (sent != expected.t()).nonzero().tolist():
             self.break_off(library.MISMATCH)
-            self._failure = CollectiveMismatch(
-                f"rank {sender} and rank {receiver} called different collectives: rank {sender} sends "
-                f"{sent[sender, receiver]} bytes to rank {receiver}, which expects "
-                f"{expected[receiver, sender]}",
-                do="print the split sizes on each rank ahead of the call",
-            )
-            raise self._failure
+            sizes = int(sent[sender, receiver]), int(expected[receiver, sender])
+            raise self._kept(self._parts_differ(sender, receiver, *sizes))
         # A contiguous tensor of one element may have any stride, of which torch makes no view as bytes.
         parts = [each.as_strided((each.numel(),), (1,)).view(torch.uint8) for each in (received, flat)]
         self._gloo.alltoall_base(*parts, receives, sends, dist.AllToAllOptions()).wait()
@@ -162,19 +153,15 @@ class Hosts(SharedMemory):
         self._leaders = None
         super().close()
 
-    # ------------------------------------------------------------------------------------- between hosts
-
     def _between(
         self, what: str, tensor: Tensor | None = None, work: Callable[[Any], None] = lambda _: None
     ) -> None:
         """Work among the leaders, if this is one, once all have found that their hosts called the same."""
         if self._leaders is None:
             return
-        dtype, size = (
-            (-1, 0)
-            if tensor is None or tensor.layout != torch.strided
-            else (DTYPES[tensor.dtype], size_of(tensor))
-        )
+        dtype, size = -1, 0
+        if tensor is not None and tensor.layout == torch.strided:
+            dtype, size = DTYPES[tensor.dtype], tensor.nbytes
         mine = torch.tensor([zlib.crc32(what.encode()), dtype, size])
         calls = [torch.empty_like(mine) for _ in self._hosts]
         self._leaders.allgather([calls], [mine]).wait()
@@ -182,11 +169,7 @@ class Hosts(SharedMemory):
             if not torch.equal(call, mine):
                 rank = self._hosts[index][0]
                 self.break_off(library.HOST_DIFFERS, rank)
-                raise CollectiveMismatch(
-                    f"rank {rank} and rank {self._rank}, on two hosts, called different collectives: rank "
-                    f"{self._rank}: {what}, {size} bytes; rank {rank}: something else, {int(call[2])} bytes",
-                    do="print the shape and dtype on each rank ahead of the call",
-                )
+                raise self._kept(self._error(f"{what}, {size} bytes", library.HOST_DIFFERS, rank))
         work(self._leaders)
 
     @contextlib.contextmanager
@@ -196,14 +179,13 @@ class Hosts(SharedMemory):
         except BaseException as error:
             if self._leaders is None:
                 raise
-            own = isinstance(error, AccelError) or not isinstance(error, Exception)
-            raise self._end(what, error, own=own) from error
+            raise self._end(what, error) from error
 
-    def _end(self, what: str, error: BaseException, *, own: bool) -> BaseException:
-        """End the group on all hosts; return the error to raise. own: whether this host is the reason."""
+    def _end(self, what: str, error: BaseException) -> BaseException:
+        """End the group on all hosts; return the error to raise."""
         self._leaders = None  # which closes its connections
-        lost = 0  # if the store is gone, too
-        cause = ""
+        own = isinstance(error, AccelError) or not isinstance(error, Exception)  # of this host
+        lost, cause = 0, ""  # if the store is gone, too
         try:
             found = error.message if isinstance(error, AccelError) else type(error).__name__
             self._store.set(f"ended/{self._host}", shown(found) if own else "")
@@ -216,12 +198,7 @@ class Hosts(SharedMemory):
             return error
         rank = self._hosts[lost][0]
         self.break_off(library.HOST_LOST, rank)
-        self._failure = CollectiveFailed(
-            f"a collective of this process group failed on rank {self._rank}: {what}: the host of rank "
-            f"{rank} was lost{cause}",
-            do=f"look at the last output of rank {rank}; the process group cannot be used any more",
-        )
-        return self._failure
+        return self._kept(self._error(f"{what}{cause}", library.HOST_LOST, rank))
 
     def _lost(self) -> tuple[int, str]:
         """Return the host that was lost, and why, as far as it could say."""
@@ -235,7 +212,7 @@ class Hosts(SharedMemory):
                 silent = index if silent < 0 else silent
                 continue
             if cause := self._store.get(f"ended/{index}").decode(errors="replace"):
-                return index, f": {shown(cause)}"
+                return index, f" ({shown(cause)})"
         return max(silent, 0), ""
 
 

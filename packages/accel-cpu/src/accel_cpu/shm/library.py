@@ -8,8 +8,8 @@ import dataclasses
 import functools
 import sysconfig
 import threading
-from importlib.machinery import ExtensionFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ from accel_core.op_builder import native
 _NAME = "accel_shm"
 _PACKAGE = Path(__file__).parents[1]
 PREBUILT = _PACKAGE / "lib" / f"lib{_NAME}.so"
-#: ACCEL_SHM_NONCE.
-NONCE = 32
 
 BARRIER, ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, REDUCE = range(1, 8)
-OK, BAD_REQUEST, MISMATCH, DEAD, STOPPED, TIMEOUT, INTERRUPTED, LEFT, HOST_LOST, HOST_DIFFERS = range(10)
+OK, MISMATCH, DEAD, STOPPED, TIMEOUT, INTERRUPTED, LEFT, HOST_LOST, HOST_DIFFERS = range(9)
 
 #: Those of csrc/accel_shm.h, in its order.
 REDUCIBLE = (
@@ -57,9 +55,7 @@ def load() -> Any:
 
 
 def _open(path: str) -> Any:
-    spec = spec_from_file_location(_NAME, path, loader=ExtensionFileLoader(_NAME, path))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no extension module in {path}")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader = ExtensionFileLoader(_NAME, path)
+    module = module_from_spec(ModuleSpec(_NAME, loader, origin=path))
+    loader.exec_module(module)
     return module

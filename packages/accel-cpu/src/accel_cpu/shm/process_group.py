@@ -10,16 +10,14 @@ gloo and one in shared memory would wait for each other without end.
 
 # torch's stubs have several overloads and names for each method; torch calls these with these arguments.
 # mypy: disable-error-code="override, explicit-override"
+# ruff: noqa: B008 - nobody changes the default options
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotDone
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -29,141 +27,13 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore  # not exported by torch.distributed
 
 from accel_cpu.errors import CollectiveFailed
-from accel_cpu.process_group import Finished, HostProcessGroup, by_value, call_gloo, concatenated, size_of
+from accel_cpu.process_group import Handle, HostProcessGroup, Tensors, by_value, call_gloo, concatenated
 from accel_cpu.shm import library, rendezvous
 from accel_cpu.shm.hosts import Hosts
 from accel_cpu.shm.library import REDUCIBLE
 from accel_cpu.shm.memory import OPERATIONS, SharedMemory
 
 _log = logging.getLogger("accel_cpu")
-#: Of accel_shm.Group.begin.
-_BEGUN, _OF_ANOTHER_THREAD = 0, 1
-
-
-class Pending(dist.Work):
-    """The handle of a collective on the group's thread. `wait` raises what it has raised."""
-
-    def __init__(self, done: Future[None], results: list[Any]) -> None:
-        super().__init__()
-        self._done = done
-        self._results = results
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        seconds = timeout.total_seconds()
-        try:
-            self._done.result(seconds if seconds > 0 else None)
-        except NotDone:
-            if self._done.done():
-                raise
-            raise RuntimeError(f"the collective was not done within {seconds:g} s") from None
-        return True
-
-    def is_completed(self) -> bool:
-        return self._done.done()
-
-    def is_success(self) -> bool:
-        return self._done.done() and self._done.exception() is None
-
-    def exception(self) -> Any:
-        return self._done.exception() if self._done.done() else None
-
-    def result(self) -> list[Any]:
-        self.wait()
-        return self._results
-
-    def get_future(self) -> Any:
-        future: Any = torch.futures.Future()
-
-        def finish(done: Future[None]) -> None:
-            if error := done.exception():
-                future.set_exception(error)
-            else:
-                future.set_result(self._results)
-
-        self._done.add_done_callback(finish)
-        return future
-
-
-class Sequencer:
-    """Runs callables one after the other, whatever thread they come from."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        self._memory, self._process = memory, os.getpid()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
-        self._last: Future[None] | None = None
-        self._turn = threading.RLock()
-
-    def run(self, call: Callable[[], None], results: list[Any], *, asynchronous: bool) -> dist.Work:
-        """Run `call` after all earlier ones; returns its handle. Synchronous: it is done on return, or raises.
-
-        Raises `CollectiveFailed` in a forked child, and within another call.
-        """
-        if os.getpid() != self._process:
-            raise CollectiveFailed(
-                "this process group cannot be used here: a process that was forked after the group was made",
-                do="start processes with torch.multiprocessing's spawn",
-            )
-        if not asynchronous and (self._last is None or self._last.done()):
-            self._in_turn(call)
-            return Finished(results)
-        group = self._memory.group
-        if group is not None:
-            group.queue(1)  # until it is done, `reduced_at_once` reduces nothing
-
-        def later() -> None:
-            try:
-                self._in_turn(call)
-            finally:
-                if group is not None:
-                    group.queue(-1)
-
-        self._last = self._thread.submit(later)
-        pending = Pending(self._last, results)
-        if not asynchronous:
-            pending.wait()
-        return pending
-
-    def close(self) -> None:
-        """Wait for all that was called, and leave the group.
-
-        In a signal handler that has interrupted a call, end that call, and leave after it.
-        """
-        if os.getpid() != self._process:
-            return
-        self._thread.shutdown()
-        # A later call raises what the closed group does, not that its executor is shut down.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
-        with self._turn:
-            group = self._memory.group
-            if group is not None:
-                if not self._begins(group):
-                    self._memory.break_off()
-                    self._memory.close()
-                else:
-                    self._memory.close()
-                    group.finish()
-
-    def _in_turn(self, call: Callable[[], None]) -> None:
-        with self._turn:
-            group = self._memory.group
-            if group is None:
-                return call()
-            if not self._begins(group):
-                raise CollectiveFailed(
-                    "a collective cannot begin within another one of its process group: a signal handler, or a "
-                    "finalizer, that ran while this rank was waiting for another",
-                    do="set a flag in the handler, and look at it between collectives",
-                )
-            try:
-                call()
-            finally:
-                group.finish()
-
-    def _begins(self, group: Any) -> bool:
-        """Wait until it is this thread's turn; False if it has been before, in a call that is under way."""
-        while (state := group.begin()) == _OF_ANOTHER_THREAD:
-            time.sleep(0.001)  # that is in `reduced_at_once`, which takes no lock
-        return bool(state == _BEGUN)
 
 
 class ShmProcessGroup(HostProcessGroup):
@@ -174,17 +44,18 @@ class ShmProcessGroup(HostProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)
+        self._process, self._thread = os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
         #: Whether the ranks share memory, or why not.
         handle, self.reason = None, "there is one rank"
         if size > 1 or (dist.is_initialized() and dist.get_world_size() > 1):
             among = PrefixStore("shm", store)
-            handle, self.reason, hosts = rendezvous.join(among, rank, size)
+            milliseconds = int(timeout.total_seconds() * 1000)
+            handle, self.reason, hosts = rendezvous.join(among, rank, size, milliseconds)
         if handle is not None:
             if len(hosts) > 1:
                 self._library = Hosts(handle, rank, hosts, among, timeout, self._gloo)
             else:
-                self._library = SharedMemory(handle, rank, hosts[0], int(timeout.total_seconds() * 1000))
-            self._sequencer = Sequencer(self._library)
+                self._library = SharedMemory(handle, rank, hosts[0], timeout)
         if rank == 0 and not dist.is_initialized():  # the group of all ranks
             level = logging.INFO if handle is not None or size == 1 else logging.WARNING
             means = "by gloo" if handle is None else "in memory"
@@ -193,22 +64,18 @@ class ShmProcessGroup(HostProcessGroup):
     def getBackendName(self) -> str:
         return "shm"
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        if opts is not None and not getattr(opts, "asyncOp", False) and len(tensors) == 1:
+    def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Any:
+        if not getattr(opts, "asyncOp", False) and len(tensors) == 1:
             number = self.operations.get(opts.reduceOp.op.value)
             if number is not None and self.reduced_at_once(tensors[0], number):
-                return Finished(tensors)
+                return Handle(tensors)
         return super().allreduce(tensors, opts)
 
     def reduced_at_once(self, tensor: Tensor, operation: int) -> bool:
-        """Reduce a small plain tensor in place, if no other call is under way; False, with nothing done, for others.
-
-        operation: as `operations` has them.
-        """
+        """Reduce as `SharedMemory.reduced_at_once` does."""
         return self._library is not None and self._library.reduced_at_once(tensor, operation)
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or dist.AllToAllOptions()
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = dist.AllToAllOptions()) -> Any:
         alike = len({tensor.dtype for tensor in (*outputs, *inputs)}) == 1
         complete = len(outputs) == len(inputs) == self.size()
         taken = complete and alike and self._takes(*outputs, *inputs)
@@ -217,7 +84,7 @@ class ShmProcessGroup(HostProcessGroup):
 
         def call() -> None:
             received = torch.empty(sum(part.numel() for part in outputs), dtype=outputs[0].dtype)
-            sends, receives = ([size_of(part) for part in parts] for parts in (inputs, outputs))
+            sends, receives = ([part.nbytes for part in parts] for parts in (inputs, outputs))
             self._library.all_to_all(received, concatenated(inputs), sends, receives)
             parts = received.split([part.numel() for part in outputs])
             for output, part in zip(outputs, parts, strict=True):
@@ -225,13 +92,23 @@ class ShmProcessGroup(HostProcessGroup):
 
         return self._run(call, outputs, opts)
 
-    def set_timeout(self, timeout: timedelta) -> None:
-        if self._library is not None:
-            self._library.set_timeout(int(timeout.total_seconds() * 1000))
-
     def shutdown(self) -> None:
-        if self._library is not None:
-            self._sequencer.close()
+        """Wait for all that was called, and leave the group.
+
+        In a signal handler that has interrupted a call, end that call, and leave after it.
+        """
+        group = self._library.group if self._library is not None else None
+        if os.getpid() != self._process or group is None:
+            return
+        self._thread.shutdown()
+        # A later call raises what the closed group does, not that its executor is shut down.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
+        begun = group.begin()
+        if not begun:
+            self._library.break_off()
+        self._library.close()
+        if begun:
+            group.finish()
 
     def abort(self) -> None:
         if self._library is not None:
@@ -243,8 +120,40 @@ class ShmProcessGroup(HostProcessGroup):
         if self._library is not None:
             self._library.break_off(library.MISMATCH)
 
-    def _run(self, call: Callable[[], None], results: list[Tensor], opts: Any) -> Any:
-        return self._sequencer.run(call, results, asynchronous=bool(getattr(opts, "asyncOp", False)))
+    def _run(self, call: Callable[[], None], results: Tensors, opts: Any) -> Any:
+        """Run the call after all earlier ones, whatever thread they come from, and return its handle.
+
+        Raises `CollectiveFailed` in a forked child, and within another call.
+        """
+        if os.getpid() != self._process:
+            raise CollectiveFailed(
+                "this process group cannot be used here: a process that was forked after the group was made",
+                do="start processes with torch.multiprocessing's spawn",
+            )
+        asynchronous, pending = getattr(opts, "asyncOp", False), self._library.pending
+        if not asynchronous and (pending is None or pending.done()):
+            self._in_turn(call)
+            return Handle(results)
+        self._library.pending = self._thread.submit(self._in_turn, call)
+        handle = Handle(results, self._library.pending)
+        if not asynchronous:
+            handle.wait()
+        return handle
+
+    def _in_turn(self, call: Callable[[], None]) -> None:
+        group = self._library.group
+        if group is None:
+            return call()
+        if not group.begin():
+            raise CollectiveFailed(
+                "a collective cannot begin within another one of its process group: a signal handler, or a "
+                "finalizer, that ran while this rank was waiting for another",
+                do="set a flag in the handler, and look at it between collectives",
+            )
+        try:
+            call()
+        finally:
+            group.finish()
 
     def _by_gloo(self, name: str, tensors: Sequence[Tensor], opts: Any, *arguments: Any) -> Any:
         if self._library is None:
