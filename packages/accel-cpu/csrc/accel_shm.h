@@ -29,13 +29,12 @@ enum {
   ACCEL_SHM_OK = 0,
   ACCEL_SHM_MISMATCH = 1,     // `rank` asked for something else
   ACCEL_SHM_DEAD = 2,         // `rank` ended
-  ACCEL_SHM_STOPPED = 3,      // `rank` has been stopped by a signal for some seconds
-  ACCEL_SHM_TIMEOUT = 4,      // `rank` did not arrive in time
-  ACCEL_SHM_INTERRUPTED = 5,  // `rank` was interrupted
-  ACCEL_SHM_LEFT = 6,         // `rank` has left the group
+  ACCEL_SHM_TIMEOUT = 3,      // `rank` did not arrive in time
+  ACCEL_SHM_INTERRUPTED = 4,  // `rank` was interrupted
+  ACCEL_SHM_LEFT = 5,         // `rank` has left the group
   // Entered by the leader of a host, about a rank of another one, which has another segment.
-  ACCEL_SHM_HOST_LOST = 7,
-  ACCEL_SHM_HOST_DIFFERS = 8  // it asked for something else
+  ACCEL_SHM_HOST_LOST = 6,
+  ACCEL_SHM_HOST_DIFFERS = 7  // it asked for something else
 };
 
 namespace accel_shm {

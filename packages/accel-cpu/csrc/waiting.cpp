@@ -17,10 +17,9 @@
 namespace accel_shm {
 namespace {
 
-constexpr int64_t kSliceMs = 50;      // between two looks at the peer
-constexpr int64_t kStoppedMs = 3000;  // a shorter stop is somebody's Ctrl-Z or debugger
-constexpr int64_t kSharedUs = 50;     // for waiting with yields where ranks share CPUs
-constexpr uint64_t kUnknown = 0;
+constexpr int64_t kSliceMs = 50;   // between two looks at the peer
+constexpr int64_t kSharedUs = 50;  // for waiting with yields where ranks share CPUs
+constexpr uint64_t kEnded = 0;
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -41,23 +40,21 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, int64_t ms) {
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-// State letter and start time of /proc/PID/stat; '\0' if there is no such process.
-char process_state(int32_t pid, uint64_t* started) {
+// Start time of a process, of /proc/PID/stat; kEnded if there is none, or it has ended.
+uint64_t start_of(int32_t pid) {
   char path[40], text[1024];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return '\0';
+  if (fd < 0) return kEnded;
   const ssize_t length = read(fd, text, sizeof text - 1);
   close(fd);
-  if (length <= 0) return '\0';  // it ended in between
+  if (length <= 0) return kEnded;  // in between
   text[length] = '\0';
   // The name in parentheses may contain anything; the fields after it do not.
   const char* field = std::strrchr(text, ')');
-  if (field == nullptr || field[1] == '\0') return '\0';
-  const char state = field[2];
+  if (field == nullptr || field[1] == '\0' || field[2] == 'Z' || field[2] == 'X') return kEnded;
   for (int i = 0; i < 20 && field != nullptr; ++i) field = std::strchr(field + 1, ' ');
-  *started = field != nullptr ? std::strtoull(field + 1, nullptr, 10) : kUnknown;
-  return state;
+  return field != nullptr ? std::strtoull(field + 1, nullptr, 10) : kEnded;
 }
 
 bool reached(const Progress& progress, uint32_t phase) {
@@ -96,20 +93,11 @@ int64_t now_ms() {
   return now_us() / 1000;
 }
 
-Peer::Peer(int32_t pid) : pid_(pid), started_(kUnknown) {
-  process_state(pid, &started_);
-}
+Peer::Peer(int32_t pid) : pid_(pid), started_(start_of(pid)) {}
 
-int32_t Peer::state(int64_t now) {
-  uint64_t started = kUnknown;
-  const char state = process_state(pid_, &started);
-  if (state == '\0' || state == 'Z' || state == 'X' || started != started_) return ACCEL_SHM_DEAD;
-  if (state != 'T') {
-    stopped_since_ = -1;
-  } else if (stopped_since_ < 0) {
-    stopped_since_ = now;
-  }
-  return stopped_since_ >= 0 && now - stopped_since_ > kStoppedMs ? ACCEL_SHM_STOPPED : ACCEL_SHM_OK;
+bool Peer::has_ended() const {
+  const uint64_t started = start_of(pid_);
+  return started == kEnded || started != started_;
 }
 
 void Group::arrive() {
@@ -130,14 +118,12 @@ int32_t Group::wait_for(int32_t rank) {
     if (const uint32_t ended = segment_.ended().load()) {
       return fail(static_cast<int32_t>(ended & 0xffu), static_cast<int32_t>(ended >> 8));
     }
-    const int64_t now = now_ms();
-    int32_t status = peers_[static_cast<size_t>(rank)].state(now);
-    if (status == ACCEL_SHM_OK && progress.left.load() != 0) status = ACCEL_SHM_LEFT;
-    // A peer that arrived and then ended, or left, has done its part.
-    const bool gone = status == ACCEL_SHM_DEAD || status == ACCEL_SHM_LEFT;
-    if (gone && reached(progress, phase_)) return ACCEL_SHM_OK;
-    if (status == ACCEL_SHM_OK && now > deadline_ms_) status = ACCEL_SHM_TIMEOUT;
-    if (status != ACCEL_SHM_OK) return fail(status, rank);
+    const bool dead = peers_[static_cast<size_t>(rank)].has_ended();
+    if (dead || progress.left.load() != 0) {
+      // A peer that arrived and then ended, or left, has done its part.
+      return reached(progress, phase_) ? ACCEL_SHM_OK : fail(dead ? ACCEL_SHM_DEAD : ACCEL_SHM_LEFT, rank);
+    }
+    if (now_ms() > deadline_ms_) return fail(ACCEL_SHM_TIMEOUT, rank);
     if (slice % 2 == 0 && gives_up()) return fail(ACCEL_SHM_INTERRUPTED, rank_);
   }
 }

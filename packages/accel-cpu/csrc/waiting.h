@@ -11,13 +11,11 @@ namespace accel_shm {
 class Peer {
  public:
   Peer(int32_t pid);
-  // ACCEL_SHM_OK, _DEAD, or _STOPPED after some seconds in which it was stopped at every look.
-  int32_t state(int64_t now_ms);
+  bool has_ended() const;
 
  private:
   int32_t pid_;
   uint64_t started_;  // a process that has the number later began at another time
-  int64_t stopped_since_ = -1;
 };
 
 int64_t now_ms();

@@ -34,11 +34,11 @@ class Report:
 
 def run(
     function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0, backend: str = "shm",
-    limit: float = LIMIT, absent: int = 0,
+    limit: float = LIMIT,
 ) -> list[Report]:  # fmt: skip
     """Run `function(rank, ranks, *arguments)` on the ranks of one process group.
 
-    timeout: that of the group, in seconds; limit: the guard against hangs; absent: ranks that will report nothing.
+    timeout: that of the group, in seconds; limit: the guard against hangs.
     """
     with tempfile.TemporaryDirectory() as folder:
         ends, children = [], []
@@ -56,10 +56,10 @@ def run(
             ends.append(mine)
             children.append(child)
         try:
-            return _reports(ends, limit, len(ends) - absent)
+            return _reports(ends, limit)
         finally:
             for child in children:
-                child.join(0 if absent else 5)
+                child.join(5)
                 child.kill()
                 child.join()
 
@@ -109,10 +109,10 @@ def while_it_waits(call: Callable[[], object]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _reports(ends: list[Connection], limit: float, wanted: int) -> list[Report]:
+def _reports(ends: list[Connection], limit: float) -> list[Report]:
     found: dict[Any, Report] = {}
     until = time.monotonic() + limit
-    while len(found) < wanted and time.monotonic() < until:
+    while len(found) < len(ends) and time.monotonic() < until:
         for end in wait([end for end in ends if end not in found], 1.0):
             assert isinstance(end, Connection)
             try:

@@ -121,12 +121,6 @@ def test_a_rank_that_is_killed_while_the_ranks_agree_ends_the_others_by_the_stor
     assert survivor.seconds < 5 + SOON
 
 
-def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
-    _, survivor = jobs.run(faults.lost, 2, 0, int(signal.SIGSTOP), 0.5, absent=1)
-    assert "rank 0 has been stopped" in survivor.error
-    assert survivor.seconds < 0.5 + SOON
-
-
 def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
     report, _ = jobs.run(faults.waits_for_nobody, 2)
     assert "rank 1 did not arrive within 5 s" in report.error

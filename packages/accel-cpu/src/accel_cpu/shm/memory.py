@@ -164,7 +164,6 @@ class SharedMemory:
             return self._mismatch(f"the host of {rank}", f"rank {self._rank}: {mine}")
         found = {
             library.DEAD: f"{rank} has ended",
-            library.STOPPED: f"{rank} has been stopped by a signal for some seconds",
             library.TIMEOUT: f"{rank} did not arrive within {self._timeout.total_seconds():g} s",
             library.INTERRUPTED: f"{rank} was interrupted",
             library.LEFT: f"{rank} has left the process group",
