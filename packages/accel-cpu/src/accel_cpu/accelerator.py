@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
+from accel_core.device import NoPinnedMemory, NoStreams, TorchDeviceAccelerator
 from accel_core.vendor import launched
 from accel_cpu import backends, launch, probe
 from accel_cpu.memory import ProcessMemory
@@ -17,6 +17,14 @@ from accel_cpu.op_builder import TABLE
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")
+#: torch has one generator for the CPU, whatever the index.
+_GENERATOR = {
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+    "manual_seed": torch.manual_seed,
+    "manual_seed_all": torch.manual_seed,
+    "initial_seed": torch.initial_seed,
+}
 
 
 class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
@@ -32,8 +40,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
             collectives=backends.SHM,
             ops=TABLE,
             traits=TRAITS,
-            # torch.cpu has few of the functions; methods for the others are overridden here.
-            device_module=cast(DeviceModule, torch.cpu),
+            fallbacks=_GENERATOR,
         )
         self._index: int | None = None
         backends.register_backend()
@@ -63,28 +70,6 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
     @override
     def device_count(self) -> int:
         return probe.confirm().devices
-
-    # torch has one generator for the CPU, whatever the index.
-
-    @override
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        torch.set_rng_state(new_state)
-
-    @override
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        return torch.get_rng_state()
-
-    @override
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    @override
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    @override
-    def initial_seed(self) -> int:
-        return torch.initial_seed()
 
     @override
     def default_generator(self, device_index: int) -> torch.Generator:

@@ -17,8 +17,6 @@ from accel_core.vendor.numa import control_groups, text_of
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-#: Writing this value resets the kernel's peak to the current resident size (proc(5)).
-_RESET_HIGH_WATER = "5"
 
 
 class ProcessMemory(DeepSpeedAccelerator):
@@ -103,7 +101,7 @@ def high_water() -> int:
 def reset_high_water() -> bool:
     """Reset the kernel's record to the current size; returns False if that is impossible or not permitted."""
     try:
-        _CLEAR_REFS.write_text(_RESET_HIGH_WATER)
+        _CLEAR_REFS.write_text("5")  # resets the peak, see proc(5)
     except OSError:
         return False
     return True
