@@ -9,7 +9,6 @@ from accel_core.vendor import Feature, Trait
 
 _GPU_ONLY = "DeepSpeed has this op as GPU kernels only; PyTorch's own operators compute the same on a CPU"
 
-
 TRAITS: dict[str, Trait] = {
     Feature.STREAMS: Trait.unsupported(
         "every operation on a CPU is done when its call returns; Stream is None"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from accel_core.api import get_accelerator
 from accel_core.data import InvalidData, NumberList, from_data, to_data
 from accel_core.processes import stdout_to_stderr
-from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root, visible
+from accel_core.vendor import Feature, InvalidCpuList, format_cpu_list, parse_cpu_list, system_root
 from accel_core.vendor.numa import (
     SYSTEM,
     allowed_cpus,
@@ -446,7 +446,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
     with stdout_to_stderr():
         count = device.device_count() if described.ranks_are_devices else len(topology.nodes)
         nodes = _device_nodes(system_root(), device) if described.ranks_are_devices else ()
-    rule = visible.of(device) if described.ranks_are_devices else None
+    rule = getattr(device, "visible", None) if described.ranks_are_devices else None
     later = next((f"{name}={environ[name]}" for name in rule.later if environ.get(name)), "") if rule else ""
     masks = described.visible if described.restricts and not later else ()
     mask = next((environ[name] for name in masks if environ.get(name)), "")

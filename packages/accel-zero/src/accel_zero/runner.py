@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accel_core.errors import InvalidEnvironment
-from accel_core.vendor import Feature, VisibleDevices, visible
+from accel_core.vendor import Feature, VisibleDevices
 from accel_zero.devices import Changed
 
 _log = logging.getLogger("accel_core")
@@ -57,7 +57,7 @@ class _Mask:
     def __init__(self, accelerator: Any, args: Any) -> None:
         self.name = (accelerator.visible_devices_envs() or [""])[0]
         self._items, self._ranks = list[str](), args.num_gpus
-        value, rule = os.environ.get(self.name, ""), visible.of(accelerator)
+        value, rule = os.environ.get(self.name, ""), getattr(accelerator, "visible", None)
         # hpu has a variable for DeepSpeed's sake only, which restricts nothing.
         unread = Feature.INDEXED_DEVICES in getattr(accelerator, "traits", {})
         if not value.strip() or unread or args.num_nodes > 1 or os.path.isfile(args.hostfile):

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,3 @@ class VisibleDevices:
 def _entries(value: str) -> list[str]:
     entries = value.split(",")
     return entries if entries[-1] else entries[:-1]
-
-
-def of(accelerator: Any) -> VisibleDevices | None:
-    """Return how the runtime of an accelerator reads its variable; None if its package has not declared it."""
-    return getattr(accelerator, "visible", None)
