@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The report: safe to show whoever made it, short enough for an issue, and silent about whose machine it is."""
+"""The report: safe to show, short enough for an issue, and without names of the machine and its user."""
 
 import getpass
 import json
@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from accel_core.errors import InvalidInput
 from accel_testkit.verify import page
-from accel_testkit.verify.report import Privacy, Report, StepRow, differences, read
+from accel_testkit.verify.report import Privacy, Report, StepRow, kept
 
 
 def report(*rows: StepRow, **changed: Any) -> Report:
@@ -38,7 +37,7 @@ SPEED = StepRow(
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     made = report(FAILED, SPEED)
     made.write(tmp_path / "report.json")
-    assert read(tmp_path / "report.json") == made
+    assert kept(tmp_path / "report.json") == made
 
 
 def test_the_summary_has_the_first_failure_and_at_most_twenty_lines() -> None:
@@ -50,66 +49,10 @@ def test_the_summary_has_the_first_failure_and_at_most_twenty_lines() -> None:
     assert all(len(line) <= 240 for line in short.splitlines())
 
 
-WHOLE = asdict(report(FAILED, SPEED))
-
-
-def whole(**changed: Any) -> str:
-    return json.dumps({**WHOLE, **changed})
-
-
-def with_row(**changed: Any) -> str:
-    return whole(rows=[{**WHOLE["rows"][0], **changed}])
-
-
-HOSTILE = {
-    "no JSON": "{",
-    "a list": "[]",
-    "a number": "1",
-    "null": "null",
-    "nothing": "",
-    "of another schema": whole(schema=2),
-    "schema missing": json.dumps({k: v for k, v in WHOLE.items() if k != "schema"}),
-    "rows missing": json.dumps({k: v for k, v in WHOLE.items() if k != "rows"}),
-    "rows that are numbers": whole(rows=[1]),
-    "unknown field": whole(hook="x"),
-    "unknown state": with_row(state="<script>"),
-    "key that is a list": whole(accelerator=["npu"]),
-    "seconds that are text": with_row(seconds="1"),
-    "failures without a name": with_row(failures=[{"reason": ""}]),
-    "nested tables": with_row(table=[{"a": {"b": 1}}]),
-    "a number for a reason": with_row(failures=[{"name": "a", "reason": 1}]),
-    "a row of a table that is text": with_row(table=["a"]),
-    "infinity": with_row(table=[{"value": float("inf")}]),
-    "not a number": with_row(table=[{"value": float("nan")}]),
-    "a number of 400 digits": with_row(table=[{"value": 10**400}]),
-    "a number of 5000 digits": '{"schema": ' + "1" * 5000 + "}",
-    "deep nesting": "[" * 100_000,
-    "versions that are numbers": whole(versions={"torch": 2}),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_other_file_is_not_a_report(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(HOSTILE[name])
-    with pytest.raises(InvalidInput, match="ACC-701"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("path", "why"), [("/dev/zero", "no file"), ("/no/report.json", "it does not exist")]
-)
-def test_what_is_no_file_is_not_read_as_a_report(path: str, why: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{why}.*ACC-701"):
-        read(Path(path))
-
-
-def test_measurements_without_a_name_and_lone_surrogates_are_compared_and_shown(tmp_path: Path) -> None:
-    tables = [[{"value": value, "unit": "\ud800"}] for value in (1.0, 2.0)]
-    old, new = (report(StepRow("speed", "\ud800", "passed", table=table)) for table in tables)
-    assert len(list(differences(old, new))) == 1
-    old.write(tmp_path / "report.json")
-    read(tmp_path / "report.json").text().encode()
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "rows": [1]}'])
+def test_other_file_is_not_a_report(text: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(text)
+    assert kept(tmp_path / "report.json") is None
 
 
 class Tags(HTMLParser):
@@ -162,25 +105,6 @@ def test_a_page_of_thousands_of_failures_shows_the_first_and_the_count() -> None
     assert "check 2999" not in html
 
 
-def test_two_reports_differ_in_versions_states_checks_and_speed() -> None:
-    slow = StepRow("speed", "speed", "passed", table=[{**SPEED.table[0], "value": 5.0}])
-    works = StepRow("device", "conformance on a device", "passed")
-    now = report(works, SPEED, versions={"python": "3.11.7", "torch": "2.14.0"})
-    assert list(differences(report(FAILED, slow), now)) == [
-        "accel-core: 0.1.0 -> absent",
-        "torch: 2.13.0 -> 2.14.0",
-        "conformance on a device: failed -> passed",
-        "conformance on a device: memory.figures passes now",
-        "copy 64 MiB: 5 -> 10 GB/s",
-    ]
-    assert list(differences(report(FAILED, SPEED), report(FAILED, SPEED))) == []
-
-
-def test_steps_that_came_or_went_are_named() -> None:
-    found = list(differences(report(FAILED), report(SPEED)))
-    assert found == ["speed: new, passed", "conformance on a device: gone"]
-
-
 def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "node17.cluster.example")
     monkeypatch.setattr(getpass, "getuser", lambda: "a.lovelace")
@@ -196,5 +120,5 @@ def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: 
     secrets = ("lovelace", "node17", "10.20.30.40", "567890abcdef", "mail.example", "s3cret", "4e:5f")
     for secret in (*secrets, str(tmp_path)):
         assert secret not in shown
-    for kept in ("run.py", "127.0.0.1", "2.13.0", "/steps"):
-        assert kept in shown
+    for harmless in ("run.py", "127.0.0.1", "2.13.0", "/steps"):
+        assert harmless in shown

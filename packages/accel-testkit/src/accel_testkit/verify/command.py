@@ -20,12 +20,11 @@ from rich.console import Console
 
 from accel_core import processes
 from accel_core.errors import DOCUMENTATION, InvalidInput, NoAccelerator
-from accel_core.reports import one_line
 from accel_core.simulated import DEVICE, RUNTIME
 from accel_testkit.suite.launch import LIMIT
-from accel_testkit.verify import page, report
+from accel_testkit.verify import page
 from accel_testkit.verify.facts import distributions
-from accel_testkit.verify.report import DONE, Privacy, Report, StepRow
+from accel_testkit.verify.report import DONE, Privacy, Report, StepRow, kept
 from accel_testkit.verify.steps import STEPS, not_run
 
 #: Seconds for the doctor's answer at the start; and between two lines where there is no terminal.
@@ -57,26 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep host and user names, paths, addresses and IDs in the report",
     )
-    parser.add_argument(
-        "--show", metavar="REPORT.json", type=Path, help="print the summary of a report, and stop"
-    )
-    parser.add_argument(
-        "--compare",
-        metavar=("OLD.json", "NEW.json"),
-        nargs=2,
-        type=Path,
-        help="print how two reports differ, and stop",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify; returns 0 if every step that ran passed, 1 if not, 130 after Ctrl-C."""
-    if args.show:
-        shown = report.read(args.show)
-        sys.stdout.write(shown.text())
-        return int(shown.worst is not None)
-    if args.compare:
-        return _print_differences(*map(report.read, args.compare))
     made = _new_report(
         args.accel or _chosen(), "full" if args.full else "quick", RUNTIME.get() or Path(DEVICE.get()).stem
     )
@@ -84,13 +67,6 @@ def run(args: argparse.Namespace) -> int:
     with _writing(made, args.out):
         status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)
     return status or int(made.worst is not None)
-
-
-def _print_differences(old: Report, new: Report) -> int:
-    """Print how two reports differ; returns 1 if they do."""
-    lines = [one_line(line) for line in report.differences(old, new)]
-    sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
-    return int(bool(lines))
 
 
 def _new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
@@ -116,11 +92,11 @@ def _report(made: Report, folder: Path, wanted: list[str], again: list[str], pri
     """Run the steps and write the report; returns 130 if the user interrupted it, else 0."""
     folder.mkdir(parents=True, exist_ok=True)
     file, status = folder / "report.json", 0
-    kept = _kept(file, made, again)
-    made.made = kept.made if kept else made.made
+    former = _former(file, made, again)
+    made.made = former.made if former else made.made
     privacy = Privacy(folder)
     try:
-        for row in _rows(made, kept, wanted, folder / "steps"):
+        for row in _rows(made, former, wanted, folder / "steps"):
             made.rows.append(row if private else privacy.row(row))
             made.write(file)
     except KeyboardInterrupt:
@@ -135,28 +111,23 @@ def _report(made: Report, folder: Path, wanted: list[str], again: list[str], pri
     return status
 
 
-def _kept(file: Path, made: Report, again: list[str]) -> Report | None:
+def _former(file: Path, made: Report, again: list[str]) -> Report | None:
     """Return an earlier report of the same device and software, whose steps need not run again."""
-    if not file.exists():
-        return None
-    try:
-        former = report.read(file)
-    except InvalidInput:
-        return None
-    if not former.same_subject(made):
+    former = kept(file)
+    if former is None or not former.same_subject(made):
         return None
     whole = len(former.rows) == len(STEPS) and not again
     former.rows = [] if whole else [row for row in former.rows if row.step not in again]
     return former
 
 
-def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[StepRow]:
+def _rows(made: Report, former: Report | None, wanted: list[str], folder: Path) -> Iterator[StepRow]:
     """Yield the row of each step, of an earlier run or of a new one."""
-    former = {row.step: row for row in kept.rows if row.state in DONE} if kept else {}
+    done = {row.step: row for row in former.rows if row.state in DONE} if former else {}
     devices = 0
     with _progress() as show:
         for step in STEPS:
-            row = former.get(step.name)
+            row = done.get(step.name)
             if row is None and step.name not in wanted:
                 row = not_run(step, "not asked for")
             elif row is None and step.devices > devices:

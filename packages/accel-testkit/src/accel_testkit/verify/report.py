@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The report of `accel verify`: its file, its summary in twenty lines, and how two reports differ."""
+"""The report of `accel verify`: its file, and its summary in twenty lines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,18 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import InvalidInput
 from accel_core.reports import one_line
 from accel_testkit.suite.launch import write
 
 #: Raised when the file changes its meaning.
 SCHEMA = 1
 PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN = "passed", "failed", "crashed", "timed out", "not run"
-STATES = (PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN)
 #: States after which a step of an interrupted report is not run again.
 DONE = (PASSED, FAILED)
-_LARGEST = 50_000_000
-#: Larger numbers are not measurements; divided, they overflow.
-_MOST = 1e100
 
 
 @dataclass
@@ -36,7 +30,7 @@ class StepRow:
     """The result of one step.
 
     step, title: name in the table of steps, and in words.
-    state:       one of STATES.
+    state:       PASSED, FAILED, CRASHED, TIMED_OUT or NOT_RUN.
     seconds:     how long it took.
     found:       the result in one line.
     advice:      what to do about it; empty if nothing.
@@ -111,100 +105,14 @@ def _first_failure(row: StepRow) -> str:
     return f"{row.failures[0]['name']}: {reason[0] if reason else ''}"
 
 
-def read(path: Path) -> Report:
-    """Read a report; raises InvalidInput for anything else."""
+def kept(path: Path) -> Report | None:
+    """Return the report in a file, None if there is none of this schema."""
     try:
-        if not path.is_file():
-            raise ValueError("no file" if path.exists() else "it does not exist")
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"{path.stat().st_size} bytes")
         plain = json.loads(path.read_text(encoding="utf-8"))
-        if plain["schema"] != SCHEMA:
-            raise ValueError(f"schema {plain['schema']!r}")
-        rows = [_checked(StepRow, row) for row in plain.pop("rows")]
-        report: Report = _checked(Report, {**plain, "rows": rows})
-        unknown = {row.state for row in rows} - set(STATES)
-        plain_cells = all(_is_plain(row) for row in rows)
-        if unknown or not plain_cells or not all(isinstance(v, str) for v in report.versions.values()):
-            raise ValueError(f"states {sorted(unknown)}" if unknown else "values that are not plain")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidInput(
-            f"{path} cannot be shown: {f'{type(error).__name__}: {error}'[:200]}",
-            do="run `accel verify` again, or upgrade accel-testkit to the release that wrote it",
-        ) from error
-    return report
-
-
-_KINDS = {"str": str, "int": int, "float": (int, float), "dict[str, str]": dict}
-
-
-def _checked(cls: type[Any], plain: Any) -> Any:
-    """Return a dataclass of plain data, each simple field of its declared type."""
-    made = cls(**plain)
-    for one in fields(cls):
-        value, kind = getattr(made, one.name), _KINDS.get(str(one.type), list)
-        if not isinstance(value, kind) or isinstance(value, bool):  # type: ignore[arg-type]
-            raise TypeError(f"{one.name} is {type(value).__name__}")
-    return made
-
-
-def _is_plain(row: StepRow) -> bool:
-    cells = [*row.failures, *row.table]
-    named = all({"name", "reason"} <= set(one) and all(map(_is_text, one.values())) for one in row.failures)
-    return named and all(_is_text(name) and _is_cell(value) for cell in cells for name, value in cell.items())
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_cell(value: Any) -> bool:
-    if isinstance(value, int | float):
-        return -_MOST < value < _MOST
-    return value is None or _is_text(value)
-
-
-def differences(old: Report, new: Report) -> Iterator[str]:
-    """Yield what differs between two reports, a line each: states, failures that came or went, measurements."""
-    for name in sorted({*old.versions, *new.versions}):
-        before, after = old.versions.get(name, "absent"), new.versions.get(name, "absent")
-        if before != after:
-            yield f"{name}: {before} -> {after}"
-    former = {row.step: row for row in old.rows}
-    for row in new.rows:
-        then = former.pop(row.step, None)
-        if then is None:
-            yield f"{row.title}: new, {row.state}"
-            continue
-        if then.state != row.state:
-            yield f"{row.title}: {then.state} -> {row.state}"
-        failed, fails = ({failure["name"] for failure in r.failures} for r in (then, row))
-        yield from (f"{row.title}: {name} fails now" for name in sorted(fails - failed))
-        yield from (f"{row.title}: {name} passes now" for name in sorted(failed - fails))
-        yield from _slower(then, row)
-    yield from (f"{row.title}: gone" for row in former.values())
-
-
-#: Smaller changes of a measurement are the noise of a machine.
-_NOISE = 1.25
-
-
-def _slower(then: StepRow, row: StepRow) -> Iterator[str]:
-    before = {(m.get("what"), m.get("size")): m for m in then.table if "value" in m}
-    now = {(m.get("what"), m.get("size")): m for m in row.table if "value" in m}
-    yield from (f"{what} {size}: gone" for what, size in before if (what, size) not in now)
-    yield from (f"{what} {size}: new" for what, size in now if (what, size) not in before)
-    for measured in row.table:
-        value, past = measured.get("value"), before.get((measured.get("what"), measured.get("size")), {})
-        known = past.get("value")
-        if not (
-            isinstance(value, int | float) and isinstance(known, int | float) and value > 0 and known > 0
-        ):
-            continue
-        if not 1 / _NOISE < value / known < _NOISE:
-            what = f"{measured.get('what', '')} {measured.get('size', '')}".strip()
-            unit = measured.get("unit", "")
-            yield f"{what}: {known:g} -> {value:g} {unit}".rstrip()
+        report = Report(**{**plain, "rows": [StepRow(**row) for row in plain["rows"]]})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return report if report.schema == SCHEMA else None
 
 
 class Privacy:
