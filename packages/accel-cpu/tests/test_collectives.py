@@ -211,3 +211,11 @@ def test_movements_arrive_unchanged_and_gloo_does_the_rest() -> None:
 @needs_oneccl
 def test_deepspeeds_backend_uses_the_builder() -> None:
     assert jobs.values(ccl_calls.deepspeeds, 2, backend="ccl") == [[3.0, 2.0, 2.0, 1.5]] * 2
+
+
+def test_upstreams_functions_reduce_in_their_groups() -> None:
+    wanted = [
+        [[10.0, 20.0], [10.0, 40.0], mine, [1.0, 2.0], [11.0, 22.0], [10.0, 20.0], mine]
+        for mine in ([1.0, 2.0], [10.0, 20.0])
+    ]
+    assert jobs.values(ccl_calls.upstreams, 2, backend="gloo") == wanted

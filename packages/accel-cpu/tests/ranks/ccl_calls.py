@@ -4,6 +4,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -91,3 +92,25 @@ def deepspeeds(rank: int, ranks: int) -> list[Any]:
     backend.all_reduce(tensors[3], op=comm.ReduceOp.AVG, group=group)
     backend.barrier()
     return [tensor[0].item() for tensor in tensors]
+
+
+def upstreams(rank: int, ranks: int) -> list[list[float]]:
+    """Upstream's functions in a group of all ranks and of each alone, from [1, 2] and [10, 20]."""
+    from accel_cpu.comm_ops import CclComm
+
+    op, everyone = CclComm(), list(range(ranks))
+    op.initialize(ranks, rank, torch.tensor(op.get_kvs_addr(rank)))
+    op.initialize_sub_comm(1, 0, torch.tensor(op.get_sub_kvs_addr(True)), [rank])
+    assert (op.get_rank(everyone), op.get_world_size(everyone)) == (rank, ranks)
+    found = [torch.tensor([1.0, 2.0]) * 10**rank for _ in range(7)]
+    op.all_reduce(found[0], dist.ReduceOp.MAX, everyone, False)
+    op.all_reduce(found[1], "ReduceOp.PRODUCT", everyone, False)
+    op.all_reduce(found[2], dist.ReduceOp.SUM, [rank], False)
+    op.all_reduce_caching(found[3], dist.ReduceOp.MIN, "layer 0", everyone, False)
+    op.inference_all_reduce(found[4], dist.ReduceOp.SUM)
+    op.broadcast(found[5], ranks - 1, everyone, False)
+    op.broadcast(found[6], 0, [rank], False)
+    op.barrier(everyone, False)
+    with pytest.raises(KeyError):
+        op.all_reduce(found[0], dist.ReduceOp.SUM, (7, 9), False)
+    return [tensor.tolist() for tensor in found]

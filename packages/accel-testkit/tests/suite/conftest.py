@@ -35,7 +35,7 @@ SLOW_PLUGINS = [
     for option in ("-p", f"no:{name}")
 ]
 #: Fixtures of the suite that start processes.
-STARTING = ("report", "answers", "alone", "bare", "of_the_ops", "pair", "seen")
+STARTING = ("report", "answers", "alone", "bare", "pair", "seen")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives: two ranks on two devices, with the vendor's backend, and with the communication ops that it has."""
+"""Collectives: two ranks on two devices, with the vendor's backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite import op_builders
 from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.launch import RankLauncher
 from accel_testkit.suite.rank.collectives import OF_GLOO
@@ -32,20 +31,6 @@ _OUTCOMES: dict[str, list[Any]] = {
     "all_gather_object": [["rank 0", "rank 1"]] * 2,
     "all_reduce of a device mesh": [[11.0, 22.0]] * 2,
 }
-#: The same of the calls of DeepSpeed's class for the backend ccl.
-_OF_CCL: dict[str, list[list[float]]] = {
-    "sum": [[11.0, 22.0]] * 2,
-    "most": [[10.0, 20.0]] * 2,
-    "product": [[10.0, 40.0]] * 2,
-    "alone": [[1.0, 2.0], [10.0, 20.0]],
-    "cached": [[1.0, 2.0]] * 2,
-    "inference": [[11.0, 22.0]] * 2,
-    "from the last": [[10.0, 20.0]] * 2,
-    "from the first": [[1.0, 2.0]] * 2,
-    "from itself": [[1.0, 2.0], [10.0, 20.0]],
-}
-#: Functions of the op that DeepSpeed calls in place of torch.distributed's, if the op names them.
-_COLLECTIVES = ["all_reduce", "all_reduce_caching", "barrier", "broadcast", "inference_all_reduce"]
 _LOOK = "look at the backend; declare a trait of that name where it has no such operation"
 
 
@@ -53,15 +38,6 @@ _LOOK = "look at the backend; declare a trait of that name where it has no such 
 def answers(launcher: RankLauncher) -> Answers:
     """The results of each of two ranks; see accel_testkit.suite.rank.collectives."""
     return launcher.run("collectives", ranks=2)
-
-
-@pytest.fixture(scope="module")
-def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: RankLauncher) -> Answers:
-    """The results of two ranks; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
-    builders = ("CCLCommBuilder", "ShareMemCommBuilder")
-    if all(op_builders.is_missing(accelerator.create_op_builder(name)) for name in builders):
-        return []
-    return launcher.run("comm_ops", ranks=2)
 
 
 def _both(answers: Answers, name: str) -> list[Any]:
@@ -126,42 +102,3 @@ def test_barrier_holds_back(answers: Answers) -> None:
         f"every rank leaves after the last one has entered: {entered}, {left} (s); {_both(answers, 'error')}"
     )
     Holds({what: min(left) >= max(entered) > 0}).expect("a barrier", "make barrier() wait for all ranks")
-
-
-def test_communication_op_is_that_of_its_groups(of_the_ops: Answers) -> None:
-    """Each function of `deepspeed_ccl_comm` leaves the right numbers in a group of all ranks and of one.
-
-    Ranks and sizes are torch.distributed's. The op names its collectives, gives addresses, and refuses other groups.
-    """
-    if not any("results" in answer or "error" in answer for answer in of_the_ops):
-        pytest.skip("the vendor has no such op")
-    holds = Holds()
-    holds.equal("errors", [answer["error"] for answer in of_the_ops if answer.get("error")], [])
-    for name, wanted in _OF_CCL.items():
-        found = [answer.get("results", {}).get(name) for answer in of_the_ops]
-        holds.equal(f"what ranks 0 and 1 hold after {name}", found, wanted)
-    for rank, answer in enumerate(of_the_ops):
-        holds.equal(f"rank {rank}: other groups are refused", answer.get("others"), True)
-        holds.equal(f"rank {rank}: rank and size, of a group and of all", answer.get("place"), [rank, 2] * 2)
-        holds.equal(f"rank {rank}: addresses are numbers", answer.get("addresses"), [True, True])
-        holds.equal(f"rank {rank}: collectives", answer.get("collectives"), _COLLECTIVES)
-    holds.expect("deepspeed_ccl_comm", "map each group of ranks to the process group that was made for it")
-
-
-def test_shared_memory_adds_up(of_the_ops: Answers) -> None:
-    """`deepspeed_shm_comm` sums over the ranks, into a new tensor and in place; at level 1 there is the operator."""
-    holds = Holds()
-    for rank, answer in enumerate(of_the_ops):
-        found: dict[str, Any] = answer.get("shared memory") or {}
-        if not found and not answer.get("error"):
-            continue  # the vendor has no such op
-        total, mine = [11.0, 22.0], [1.0 * 10**rank, 2.0 * 10**rank]
-        for dtype in ("torch.float32", "torch.bfloat16"):
-            what = f"rank {rank}, {dtype}: the sum, the input as before, the sum in place, the tensor itself"
-            holds.equal(what, found.get(dtype, answer.get("error")), [total, mine, total, True])
-        level = found.get("level")
-        holds[f"level {level} has its operator"] = type(level) is int and (level == 0 or found["operator"])
-    holds.expect(
-        "deepspeed_shm_comm",
-        "reduce over all ranks; return 0 from vector_kernel_level() without the operator",
-    )
