@@ -84,7 +84,7 @@ def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> 
     about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
     assert len(about_memory) > 5
     assert not [text for text in about_memory if "pass the index on" in text]
-    assert "1024 times too small" in texts["memory.each_device_has_its_figures[memory_allocated]"]
+    assert "1024 times too small" in texts["device_index.index_chooses_the_device[memory_allocated]"]
     assert "1000 times too small" in texts["streams.events_tell_milliseconds"]
     assert "ops.any_argument_may_have_strides[FusedLionBuilder]" not in texts
 

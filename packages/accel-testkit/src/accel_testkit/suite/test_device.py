@@ -155,7 +155,10 @@ def test_constructor_uses_the_current_device(
 def test_device_that_is_set_gets_the_tensors(
     accelerator: DeepSpeedAccelerator, second: int, form: str, where: str
 ) -> None:
-    """After `set_device` in each form new tensors are on that device, also in a thread that has used none before."""
+    """After `set_device` in each form new tensors are on that device, also in a thread that has used none before.
+
+    It counts if the same device was chosen before, and another thread or object has chosen another one since.
+    """
 
     choose_device: Any = accelerator.set_device
     setters: dict[str, Callable[[Any], None]] = {
@@ -167,17 +170,18 @@ def test_device_that_is_set_gets_the_tensors(
 
     def choose() -> list[Any]:
         found = []
-        for index in (second, 0, second):
+        for index in chosen:
+            other.set_device(second - index)
             setters[form](index)
             found.append((accelerator.current_device(), _place(accelerator)))
         return found
 
+    chosen, other = (second, second, 0, second), type(accelerator)()
+    setters[form](second)
     found = choose() if where == "here" else _in_a_thread(choose)
-    wanted = [(index, _place(accelerator, index)) for index in (second, 0, second)]
+    wanted = [(index, _place(accelerator, index)) for index in chosen]
     holds = Holds()
-    holds.equal(
-        "current_device() after 1, 0, 1 were chosen", [each[0] for each in found], [second, 0, second]
-    )
+    holds.equal("current_device() after 1, 1, 0, 1 were chosen", [each[0] for each in found], [*chosen])
     if len({place for _, place in wanted}) > 1:
         holds.equal("current_device() and the device of a new tensor", found, wanted)
     holds.expect(f"set_device() {form}, {where}", _PASS_ON)
@@ -205,22 +209,6 @@ def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, s
     what = "current_device() after another thread chose device 1"
     do = "keep it in the runtime, for each thread"
     expect_equal(what, accelerator.current_device(), 0, do)
-
-
-@two_devices
-def test_set_device_counts_each_time(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`set_device` chooses the device also if it was chosen before, and another thread or object chose since."""
-    holds, wanted = Holds(), (second, _place(accelerator, second))
-
-    def choose() -> Any:
-        accelerator.set_device(second)
-        return accelerator.current_device(), _place(accelerator)
-
-    choose()
-    holds.equal("in a thread, after the same index here", _in_a_thread(choose), wanted)
-    type(accelerator)().set_device(0)
-    holds.equal("after another object chose device 0", choose(), wanted)
-    holds.expect("set_device() with the index of before", _PASS_ON)
 
 
 @two_devices

@@ -13,8 +13,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect, expect_equal, factor
-from accel_testkit.suite.needs import two_devices
+from accel_testkit.suite.expect import Holds, expect, factor
 
 pytestmark = pytest.mark.tier("device")
 
@@ -287,48 +286,3 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator) -> None:
                 rest = found["allocated"] - found["freed"]
                 holds[f"the sum of {group}: {found}"] = found["current"] == rest
     holds.expect("memory_stats()", "return the runtime's statistics, and torch's names for what they mean")
-
-
-@two_devices
-def test_statistics_of_each_device_have_the_same_keys(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`memory_stats(i)` has the same keys for a device with tensors and for one without."""
-    block = _block(accelerator)
-    keys = [sorted(accelerator.memory_stats(index)) for index in (0, second)]
-    del block
-    do = "return the same keys, with 0 where there is nothing"
-    expect_equal("what memory_stats(i) has for another device", keys[1], keys[0], do)
-
-
-@two_devices
-@pytest.mark.parametrize(
-    "name", needs.methods(["memory_allocated", "max_memory_allocated", "memory_reserved"])
-)
-def test_each_device_has_its_figures(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """A tensor on device 1 counts there and on no other device."""
-    accelerator.empty_cache()  # a cached block would be used again, and nothing rise
-    for index in (0, second):
-        accelerator.reset_peak_memory_stats(index)
-    figure = getattr(accelerator, name)
-    before = figure(0), figure(second)
-    block = _block(accelerator, second)
-    rises = figure(0) - before[0], figure(second) - before[1]
-    del block
-    unit = factor(rises[1], _BLOCK)
-    expect(
-        rises[0] < _SEEN <= rises[1],
-        f"{name}(i) is not in bytes" if unit else f"{name}(i) does not tell devices apart",
-        found=f"a tensor of {_BLOCK} bytes on device 1 moved devices 0 and 1 by {rises}{f'; {unit}' if unit else ''}",
-        expected="device 1 alone to rise, by bytes",
-        do=_DO if unit else "pass the index on to the runtime",
-    )
-
-
-@two_devices
-def test_peak_of_another_device_stays(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`reset_peak_memory_stats(1)` leaves the peak of device 0 as it is, also where the runtime keeps no peaks."""
-    _block(accelerator, 0)
-    before, holds = accelerator.max_memory_allocated(0), Holds()
-    accelerator.reset_peak_memory_stats(second)
-    after = accelerator.max_memory_allocated(0)
-    holds[f"the peak of device 0 is {after}, before {before}"] = before - after < _SEEN
-    holds.expect("reset_peak_memory_stats(1)", "pass the index on to the runtime")

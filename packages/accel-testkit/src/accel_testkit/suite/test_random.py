@@ -7,6 +7,7 @@ from __future__ import annotations
 import random as python_random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 import torch.utils.checkpoint
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import Holds, expect, expect_equal
+from accel_testkit.suite.expect import Holds, expect_equal
 from accel_testkit.suite.needs import two_devices
 
 pytestmark = pytest.mark.tier("device")
@@ -39,11 +40,16 @@ def test_state_is_a_byte_tensor_on_the_host(accelerator: DeepSpeedAccelerator) -
 
 @pytest.mark.parametrize("form", ["current", "index"])
 def test_restored_state_repeats_the_numbers(accelerator: DeepSpeedAccelerator, form: str) -> None:
-    """After `set_rng_state` the device draws the same numbers again, with its index and without."""
+    """After `set_rng_state` the device draws the same numbers again, with its index and without.
+
+    A tensor that is no state, which is refused, changes nothing.
+    """
     index = [accelerator.current_device()] if form == "index" else []
     state = accelerator.get_rng_state(*index)
     first = _draw(accelerator)
     accelerator.set_rng_state(state, *index)
+    with suppress(Exception):
+        accelerator.set_rng_state(torch.zeros(3, dtype=torch.uint8), *index)
     do = "restore the state of the generator which torch.rand(device=device()) uses"
     expect_equal("what is drawn after set_rng_state()", _draw(accelerator), first, do)
 
@@ -57,22 +63,6 @@ def test_state_that_was_read_stays(accelerator: DeepSpeedAccelerator) -> None:
     holds["the tensor stays"] = torch.equal(state, kept)
     holds["the state moves"] = not torch.equal(now, kept)
     holds.expect("a random state that was read", "return a copy of the generator's state, at each call")
-
-
-@pytest.mark.parametrize("name", ["manual_seed", "manual_seed_all"])
-def test_seed_repeats_the_numbers(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """The same seed gives the same numbers, another seed others."""
-    drawn = []
-    for seed in (11, 12, 11):
-        getattr(accelerator, name)(seed)
-        drawn.append(_draw(accelerator))
-    expect(
-        drawn[0] == drawn[2] != drawn[1],
-        f"{name}() does not seed the device",
-        found=f"seeds 11, 12, 11 gave {drawn}",
-        expected="equal numbers for equal seeds only",
-        do="seed the device's generator with the number given",
-    )
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

@@ -99,23 +99,6 @@ def test_stream_is_chosen_for_one_thread(accelerator: DeepSpeedAccelerator, stre
 
 
 @_streams
-def test_streams_wait_for_each_other(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """Work on a stream comes after the work it waited for; after `synchronize()` `query()` is True."""
-    source, holds = torch.arange(4.0, device=accelerator.device()), Holds()
-    stream.wait_stream(accelerator.current_stream())
-    with accelerator.stream(stream):
-        doubled = source * 2
-    event = stream.record_event()
-    accelerator.current_stream().wait_event(event)
-    result = doubled + 1
-    accelerator.synchronize()
-    holds.equal("2 x + 1 in two streams", result.tolist(), [1.0, 3.0, 5.0, 7.0])
-    stream.synchronize()
-    holds.equal("stream.query() after synchronize()", stream.query(), True)
-    holds.expect("work in two streams", _OWN)
-
-
-@_streams
 @pytest.mark.needs("record_stream")
 def test_tensor_remembers_its_streams(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """`tensor.record_stream(s)` takes the streams of `current_stream()`, so that memory is not reused too early."""
@@ -154,12 +137,18 @@ def test_stream_is_of_the_device_named(accelerator: DeepSpeedAccelerator, second
 
 @_events
 def test_event_is_done_once_its_work_is(accelerator: DeepSpeedAccelerator) -> None:
-    """After `event.record()` and `event.synchronize()`, `event.query()` is True."""
-    event = accelerator.Event()
-    torch.ones(8, device=accelerator.device()).sum()
-    event.record()
-    event.synchronize()
-    expect_equal("query() of a synchronized event", event.query(), True, _OWN)
+    """After `event.record()` and `event.synchronize()`, `event.query()` is True; of many in use none is another.
+
+    DeepSpeed keeps one for each bucket and timer.
+    """
+    events, holds = [accelerator.Event() for _ in range(64)], Holds()
+    for event in events:
+        torch.ones(8, device=accelerator.device()).sum()
+        event.record()
+    holds.equal("how many objects 64 events in use are", len({id(event) for event in events}), 64)
+    events[-1].synchronize()
+    holds.equal("query() of a synchronized event", events[-1].query(), True)
+    holds.expect("an event", f"{_OWN}; make a new one at each call")
 
 
 @_events
@@ -181,16 +170,6 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
         expected=f"between 10.0 and {2 * most:.1f}, twice the ms that the host counted",
         do="convert to milliseconds; where events cannot measure, use_host_timers() is True",
     )
-
-
-@_events
-def test_each_event_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
-    """Of many events that are in use none is another: DeepSpeed keeps one for each bucket and timer."""
-    events = [accelerator.Event() for _ in range(64)]
-    for event in events:
-        event.record()
-    found = len({id(event) for event in events})
-    expect_equal("how many objects 64 events in use are", found, 64, "make a new one at each call")
 
 
 def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:

@@ -16,8 +16,6 @@ from accel_testkit.suite.expect import Holds, expect_equal, outcome
 
 pytestmark = pytest.mark.tier("device")
 
-#: Largest error of a product of two 16 x 16 matrices of numbers in [0, 1), by type.
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1.5e-1, torch.float64: 1e-10}
 #: Constructor -> its type, and numbers that a narrower type, or one without a sign, does not hold.
 CONSTRUCTORS: dict[str, tuple[torch.dtype, Any]] = {
     "BFloat16Tensor": (torch.bfloat16, [[0.0, -1.5], [3.0e38, 2.0**-100]]),
@@ -49,18 +47,6 @@ def test_list_agrees_with_the_answers(accelerator: DeepSpeedAccelerator, name: s
     listed = {"bf16": torch.bfloat16, "fp16": torch.float16}[name] in accelerator.supported_dtypes()
     what, found = f"is_{name}_supported", getattr(accelerator, f"is_{name}_supported")()
     expect_equal(f"{what}() and supported_dtypes()", found, listed, "build the list from the answers")
-
-
-def test_listed_types_compute(accelerator: DeepSpeedAccelerator) -> None:
-    """A product of matrices in every listed type is right within that type's precision."""
-    generator = torch.Generator().manual_seed(5)
-    left, right = torch.rand(2, 16, 16, generator=generator, dtype=torch.float64)
-    holds = Holds()
-    for dtype in accelerator.supported_dtypes():
-        product = left.to(accelerator.device(), dtype) @ right.to(accelerator.device(), dtype)
-        error = float((product.cpu().double() - left @ right).abs().max())
-        holds[f"{dtype}: error {error:g}"] = error <= _TOLERANCE.get(dtype, 1.0)
-    holds.expect("arithmetic of a listed type", "list only the types that the device computes in")
 
 
 def test_listed_types_are_trained_in(accelerator: DeepSpeedAccelerator) -> None:
@@ -104,12 +90,17 @@ def test_triton_is_answered_without_it(
 
 @pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))
 def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """`XTensor(data)` keeps rows, no data at all, and every number that the type holds, on the device."""
+    """`XTensor(data)` keeps rows, no data at all, and every number that the type holds, on the device.
+
+    It has memory of its own, requires no gradient, and is written in place.
+    """
     make, (dtype, values) = getattr(accelerator, name), CONSTRUCTORS[name]
     holds = Holds()
     for data in ([1, 2, 3], values, [], [[1], [0]]):
-        tensor = make(data)
-        holds.equal(f"the place of {name}({data})", tensor.device.type, accelerator.device().type)
+        tensor, again = make(data), make(data)
+        form = tensor.device.type, tensor.requires_grad, tensor.is_contiguous()
+        holds.equal(f"the place of {name}({data})", form, (accelerator.device().type, False, True))
+        again.zero_()
         holds.same(f"{name}({data}) is {tensor.cpu()!r}", tensor, torch.tensor(data, dtype=dtype))
     holds.expect(f"{name}(data)", _CONSTRUCT)
 
@@ -132,18 +123,6 @@ def test_typed_tensor_class_is_taken_as_its_name(accelerator: DeepSpeedAccelerat
         if its_class is not None:
             holds.equal(f"Tensor.type() of the class {name}", typed(its_class), typed(name))
     holds.expect("a typed tensor class", "name the class with its module in tp_name, as torch does")
-
-
-@pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))
-def test_constructed_tensor_can_be_written(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """A tensor of `XTensor(data)` has memory of its own, requires no gradient, and is written in place."""
-    holds, data = Holds(), [[1, 2], [3, 4]]
-    tensors = [getattr(accelerator, name)(data) for _ in range(2)]
-    holds.equal("requires_grad", tensors[0].requires_grad, False)
-    holds["it is contiguous"] = tensors[0].is_contiguous()
-    tensors[0].detach().add_(1)
-    holds.equal("another one of the same data, after it was written", tensors[1].tolist(), data)
-    holds.expect(f"a tensor of {name}()", _CONSTRUCT)
 
 
 def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:

@@ -28,15 +28,15 @@ table(
      lambda self, device_index=None: max(Good.max_memory_allocated(self, device_index) - 4096, 0)),
     ("PeakIsThatOfTheReserved", f"{_HIGHEST}[reset_max_memory_allocated] {_HIGHEST}[reset_peak_memory_stats]",
      "max_memory_allocated", lambda self, device_index=None: self.max_memory_reserved(device_index)),
-    ("PeaksAreNeverReset", f"memory.each_device_has_its_figures[max_memory_allocated] {_RESET} {_PEAK} "
+    ("PeaksAreNeverReset", f"{_RESET} {_PEAK} "
      "memory.figure_follows_tensors[max_memory_reserved]",
      "reset_peak_memory_stats", lambda self, device_index=None: None),
-    ("ResetReachesAll", "device_index.reset_reaches_one_device memory.peak_of_another_device_stays",
+    ("ResetReachesAll", "device_index.reset_reaches_one_device",
      "reset_peak_memory_stats", lambda self, device_index=None: [
          Good.reset_peak_memory_stats(self, index) for index in range(self.device_count())]),
     ("AskingEmptiesTheCache", "memory.asking_leaves_the_cache",
      "memory_allocated", after(Good.memory_allocated, lambda self, device_index=None: self.empty_cache())),
-    ("StatsLeaveOutZeros", "memory.statistics_of_each_device_have_the_same_keys",
+    ("StatsLeaveOutZeros", "memory.statistics_agree_with_the_figures",
      "memory_stats", lambda self, device_index=None: {
          key: value for key, value in Good.memory_stats(self, device_index).items() if value}),
     ("StatsAreStale", "memory.statistics_agree_with_the_figures",

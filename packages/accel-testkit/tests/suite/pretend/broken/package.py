@@ -235,7 +235,7 @@ table(
     ("RangeNamesAreFormats", "environment.range_has_any_name[percent signs]",
      "range_push", lambda self, msg, domain=None, category=None: msg % ()),
     ("VisibleDevicesLeak",
-     "environment.visible_devices_of_this_process_stay memory.each_device_has_its_figures "
+     "environment.visible_devices_of_this_process_stay "
      "random.seed_reaches_its_devices streams.stream_is_of_the_device_named "
      "tensors.tensor_of_any_index_is_on_the_accelerator", "set_visible_devices_envs", after(
          Good.set_visible_devices_envs,
