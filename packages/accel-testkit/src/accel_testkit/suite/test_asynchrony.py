@@ -143,17 +143,23 @@ def _expect_sum(accelerator: DeepSpeedAccelerator, witness: Witness, what: str) 
 
 
 def _recorded(accelerator: Any, stream: Any = None) -> Any:
-    """Return a new event that is recorded in a stream, or in the current one."""
+    """Return an event that is recorded in a stream, or in the current one.
+
+    It was recorded in an idle stream before: a mark stands for the second place.
+    """
     event = accelerator.Event()
+    event.record(accelerator.Stream())
     event.record(*([] if stream is None else [stream]))
     return event
 
 
 @pytest.mark.parametrize("form", ["nothing", "None", "index", "index by name"])
 def test_synchronize_waits(accelerator: DeepSpeedAccelerator, witness: Witness, form: str) -> None:
-    """After `synchronize` the host reads what the device has computed, in each call form."""
-    index = accelerator.current_device()
+    """After `synchronize` the host reads what the device has computed, in each call form and in every stream."""
+    index, other = accelerator.current_device(), Witness(accelerator)
     witness.read()
+    with accelerator.stream(accelerator.Stream and accelerator.Stream()):
+        other.read()
     calls: dict[str, Callable[[], object]] = {
         "nothing": accelerator.synchronize,
         "None": partial(accelerator.synchronize, None),
@@ -161,16 +167,8 @@ def test_synchronize_waits(accelerator: DeepSpeedAccelerator, witness: Witness, 
         "index by name": partial(accelerator.synchronize, device_index=index),
     }
     calls[form]()
-    _expect_arrived(witness, f"synchronize ({form})", "wait for the device in synchronize()")
-
-
-@_streams
-def test_synchronize_waits_for_every_stream(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
-    """`synchronize()` waits for the streams that are not current too."""
-    with accelerator.stream(accelerator.Stream()):
-        witness.read()
-    accelerator.synchronize()
-    _expect_arrived(witness, "synchronize()", "wait for the device, not for its current stream")
+    for each in (witness, other):
+        _expect_arrived(each, f"synchronize ({form})", "wait for the device, not for its current stream")
 
 
 @two_devices
@@ -216,32 +214,17 @@ _HOST_WAITS: dict[str, Act] = {
 
 @_streams_and_events
 @pytest.mark.parametrize("way", _HOST_WAITS)
-def test_host_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: Witness, way: str) -> None:
-    """Waiting on the host for a stream, or an event in it, waits for the work that `stream(s)` put there."""
-    side = accelerator.Stream()
-    with accelerator.stream(side):
-        witness.read()
-    _HOST_WAITS[way](accelerator, side)
-    _expect_arrived(witness, way)
+def test_host_waits_for_a_stream(accelerator: DeepSpeedAccelerator, way: str) -> None:
+    """Waiting on the host for a stream, or an event in it, waits for the work that `stream(s)` put there.
 
-
-_IN_USE: dict[str, Callable[[Any], object]] = {
-    "current_stream": lambda acc: acc.current_stream().synchronize(),
-    "default_stream": lambda acc: acc.default_stream().synchronize(),
-    "event": lambda acc: _recorded(acc).synchronize(),
-}
-
-
-@_streams_and_events
-@pytest.mark.parametrize("name", _IN_USE)
-def test_host_waits_for_the_stream_in_use(
-    accelerator: DeepSpeedAccelerator, witness: Witness, name: str
-) -> None:
-    """Work without a chosen stream is in `current_stream()` and `default_stream()`, and `event.record()` marks it."""
-    witness.read()
-    _IN_USE[name](accelerator)
-    do = "return the runtime's stream, without making a new one"
-    _expect_arrived(witness, f"{name}, synchronize()", do)
+    Work without a chosen stream is in `current_stream()` and `default_stream()`.
+    """
+    for side in (accelerator.Stream(), None):
+        witness = Witness(accelerator)
+        with accelerator.stream(side):
+            witness.read()
+        _HOST_WAITS[way](accelerator, side or accelerator.default_stream())
+        _expect_arrived(witness, way)
 
 
 _DEVICE_WAITS: dict[str, Act] = {
@@ -287,27 +270,6 @@ def test_event_that_is_done_is_of_work_that_is(accelerator: DeepSpeedAccelerator
         event = _recorded(accelerator)
     if event.query():
         _expect_arrived(witness, "event.query() is True, which", "ask the runtime in query()")
-
-
-@_streams_and_events
-@pytest.mark.parametrize("waits", ["host", "device"])
-def test_event_recorded_again_marks_the_later_work(
-    accelerator: DeepSpeedAccelerator, witness: Witness, waits: str
-) -> None:
-    """An event recorded twice stands for the second place: waiting for it waits for the work between the two."""
-    side = accelerator.Stream()
-    event = _recorded(accelerator, side)
-    event.synchronize()
-    with accelerator.stream(side):
-        witness.write()
-        witness.read()
-        event.record()
-    if waits == "host":
-        event.synchronize()
-        _expect_arrived(witness, "event.synchronize() after a second record()", "record at each call")
-    else:
-        event.wait()
-        _expect_sum(accelerator, witness, "event.wait() after a second record()")
 
 
 @_streams_and_events

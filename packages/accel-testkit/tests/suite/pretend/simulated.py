@@ -99,25 +99,23 @@ table(
 # --- what does not wait
 
 _SYNCHRONIZE = "asynchrony.synchronize_waits"
-_EVERY_STREAM = "asynchrony.synchronize_waits_for_every_stream"
 _HOST = "asynchrony.host_waits_for_a_stream"
 _DEVICE = "asynchrony.device_waits_for_a_stream"
-_AGAIN = "asynchrony.event_recorded_again_marks_the_later_work"
 _NAMED = "asynchrony.event_makes_the_named_stream_wait"
 
 table(
     ("SynchronizeDoesNothing",
      " ".join((
-         *(f"{_SYNCHRONIZE}[{form}]" for form in ("None", "index", "index by name", "nothing")), _EVERY_STREAM,
+         *(f"{_SYNCHRONIZE}[{form}]" for form in ("None", "index", "index by name", "nothing")),
          *(f"{_SYNCHRONIZE}_for_its_device[{pair}]" for pair in ("0-1", "1-0", "1-None", "1-1")))),
      "synchronize", lambda self, device_index=None: None),
-    ("SynchronizeWaitsForOneStream", _EVERY_STREAM,
+    ("SynchronizeWaitsForOneStream", f"{_SYNCHRONIZE}[nothing]",
      "synchronize", lambda self, device_index=None: self.current_stream(device_index).synchronize()),
     ("NothingIsInFlight", "asynchrony.synchronized_device_needs_no_wait",
      "is_synchronized_device", lambda self: True),
     ("EventWaitDoesNothing",
      f"{_DEVICE}[default_stream().wait_event(event)] {_DEVICE}[event.wait()] {_DEVICE}[event.wait(stream)] "
-     f"{_AGAIN}[device] {_NAMED}",
+     f"{_NAMED}",
      "Event", event(wait=lambda self, stream=None: None)),
     ("EventWaitIgnoresTheStream", _NAMED,
      "Event", event(wait=lambda self, stream=None: _RUNTIME.Event.wait(self))),
@@ -125,7 +123,7 @@ table(
      "Event", event(query=lambda self: True)),
     ("EventSynchronizeDoesNothing",
      f"{_HOST}[event.record(), event.synchronize()] {_HOST}[event.record(stream), event.synchronize()] "
-     f"asynchrony.host_waits_for_the_stream_in_use[event] {_AGAIN}[host] asynchrony.events_are_marks_of_their_own",
+     "asynchrony.events_are_marks_of_their_own",
      "Event", event(synchronize=lambda self: None)),
 )  # fmt: skip
 

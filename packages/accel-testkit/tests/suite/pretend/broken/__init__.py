@@ -21,9 +21,8 @@ EVERYTHING = "*"
 #: What the good accelerator cannot be broken in: its memory is the host's. See simulated.py.
 _ORDER = """asking_does_not_wait event_makes_the_named_stream_wait
     events_are_marks_of_their_own event_that_is_done_is_of_work_that_is host_waits_for_a_stream
-    event_recorded_again_marks_the_later_work
-    host_waits_for_the_stream_in_use queueing_does_not_wait replay_does_not_wait replay_is_in_the_current_stream
-    resolved_dependency_needs_no_wait step_does_not_wait synchronize_waits synchronize_waits_for_every_stream
+    queueing_does_not_wait replay_does_not_wait replay_is_in_the_current_stream
+    resolved_dependency_needs_no_wait step_does_not_wait synchronize_waits
     synchronize_waits_for_its_device synchronized_device_needs_no_wait"""
 NEEDS_DEVICE_MEMORY = {f"asynchrony.{check}" for check in _ORDER.split()} | {
     "op_attention.released_workspace_is_free",

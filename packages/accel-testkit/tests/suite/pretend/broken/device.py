@@ -207,12 +207,12 @@ table(
      "is_current_stream_capturing", lambda self: False),
     ("CaptureIsAFunction", "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed "
      "graphs.code_in_a_capture_is_usable_after_a_replay graphs.replay_uses_new_data "
-     "graphs.capture_ends_with_an_exception graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing",
+     "graphs.capture_ends_with_an_exception graphs.no_graph_captures_nothing",
      "capture_to_graph", lambda self, graph, pool=None, stream=None: partial(nullcontext, graph)),
     ("OneGraphForAll", "graphs.replay_uses_new_data", "create_graph", cache(Good.create_graph)),
-    ("ReplayRunsTheWorkTwice", "graphs.replay_runs_the_work_once",
+    ("ReplayRunsTheWorkTwice", "graphs.replay_uses_new_data",
      "replay_graph", after(Good.replay_graph, Good.replay_graph)),
-    ("ChosenStreamsCapture", "graphs.work_in_a_stream_is_no_capture",
+    ("ChosenStreamsCapture", "graphs.no_graph_captures_nothing",
      "is_current_stream_capturing", lambda self: (
          Good.is_current_stream_capturing(self) or self.runtime.streams.current != self.runtime.streams.default)),
 )  # fmt: skip
