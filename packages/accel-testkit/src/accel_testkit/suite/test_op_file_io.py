@@ -24,10 +24,22 @@ _DO = "compare it with `accel_ops.io`, which serves the op"
 _PART = 64 * 1024 + 512  # not a multiple of a block
 #: Numbers of a request that takes a while.
 _LONG = 1 << 20
-
-
-def _numbers(*shape: int) -> torch.Tensor:
-    return Numbers(torch.float32).normal(*shape).float()
+#: Requests of a handle for a tensor, a file and an offset: true where each returns what DeepSpeed asserts.
+_WRITES: dict[str, Callable[..., bool]] = {
+    "sync_pwrite": lambda handle, *request: handle.sync_pwrite(*request) == 1,
+    "async_pwrite": lambda handle, *request: handle.async_pwrite(*request) == 0 and handle.wait() == 1,
+    "write": lambda handle, tensor, file, at: handle.write(tensor, file, False, at) == 0,
+    "write, compared": lambda handle, tensor, file, at: handle.write(tensor, file, True, at) == 0,
+}
+_READS: dict[str, Callable[..., bool]] = {
+    "sync_pread": lambda handle, *request: handle.sync_pread(*request) == 1,
+    "async_pread": lambda handle, *request: handle.async_pread(*request) == 0 and handle.wait() == 1,
+    "read": lambda handle, tensor, file, at: handle.read(tensor, file, False, at) == 0,
+    "read, compared": lambda handle, tensor, file, at: handle.read(tensor, file, True, at) == 0,
+    "pread, compared": lambda handle, tensor, file, at: (
+        handle.pread(tensor, file, True, True, at) == 0 and handle.wait() == 1
+    ),
+}
 
 
 @pytest.fixture
@@ -55,23 +67,24 @@ def _content(file: Path) -> torch.Tensor:
     return torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8)
 
 
+def _done(call: Callable[..., Any], *arguments: Any) -> bool:
+    """False if a request ends with an error, or with another number than that of a success."""
+    try:
+        return bool(call(*arguments))
+    except Exception:
+        return False
+
+
 def test_writes_leave_the_rest_of_a_file(handle: Any, place: torch.device, tmp_path: Path) -> None:
     """A write at an offset changes the bytes there; those before and behind it stay, and the file its size."""
-    holds, whole = Holds(), _bytes(4 * _PART, 1)
-    for name in ("sync_pwrite", "async_pwrite"):
-        file, part = tmp_path / name, _bytes(_PART, 2)
-        file.write_bytes(whole.numpy().tobytes())
-        begun = getattr(handle, name)(part.to(place), str(file), 2 * _PART)
-        holds[f"{name} returns what DeepSpeed asserts"] = begun == (1 if name == "sync_pwrite" else 0)
-        if name == "async_pwrite":
-            holds["wait() counts the write"] = handle.wait() == 1
-        wanted = whole.clone()
-        wanted[2 * _PART : 3 * _PART] = part
-        holds.same(name, _content(file), wanted)
-        getattr(handle, name)(part.to(place), str(file), 0)
-        handle.wait()
-        wanted[:_PART] = part
-        holds.same(f"{name} at the begin", _content(file), wanted)
+    holds, whole, part, file = Holds(), _bytes(4 * _PART, 1), _bytes(_PART, 2), tmp_path / "file"
+    for name, call in _WRITES.items():
+        for offset in (2 * _PART, 36, 0):
+            file.write_bytes(whole.numpy().tobytes())
+            holds[f"{name} at {offset} is done"] = call(handle, part.to(place), str(file), offset)
+            wanted = whole.clone()
+            wanted[offset : offset + _PART] = part
+            holds.same(f"{name} at {offset}", _content(file), wanted)
     holds.expect("a write into a file", _DO)
 
 
@@ -79,51 +92,47 @@ def test_reads_in_flight_each_fill_their_tensor(handle: Any, place: torch.device
     """Of several reads that are begun before one is waited for, each fills its own tensor from its own offset."""
     holds, whole, file = Holds(), _bytes(5 * _PART, 3), tmp_path / "file"
     file.write_bytes(whole.numpy().tobytes())
-    offsets = [3 * _PART, 0, 512, _PART]
+    offsets = [3 * _PART, 0, 36, _PART]
     found = [torch.zeros(_PART, dtype=torch.uint8, device=place) for _ in offsets]
     for tensor, offset in zip(found, offsets, strict=True):
-        begun = handle.async_pread(tensor, str(file), offset)
-        holds[f"async_pread at {offset} returns 0, as DeepSpeed asserts"] = begun == 0
+        handle.async_pread(tensor, str(file), offset)
     holds["wait() counts the reads"] = handle.wait() == len(offsets)
     for tensor, offset in zip(found, offsets, strict=True):
-        holds.same(f"async_pread at {offset}", tensor, whole[offset : offset + _PART])
-        tensor.zero_()
-        handle.sync_pread(tensor, str(file), offset)
-        holds.same(f"sync_pread at {offset}", tensor, whole[offset : offset + _PART])
+        wanted = whole[offset : offset + _PART]
+        holds.same(f"reads in flight: at {offset}", tensor, wanted)
+        for name, call in _READS.items():
+            tensor.zero_()
+            holds[f"{name} at {offset} is done"] = call(handle, tensor, str(file), offset)
+            holds.same(f"{name} at {offset}", tensor, wanted)
     holds["wait() has nothing left"] = handle.wait() == 0
     holds.expect("a read from a file", _DO)
 
 
-def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
-    """True if a request ends with an error, or with a negative number."""
-    try:
-        return int(call(*arguments)) < 0
-    except Exception:
-        return True
+def test_requests_that_fail_say_so(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
+    """A read of what is not there, and a write into a missing folder, are errors; the next request works.
 
-
-def _fails(handle: Any, name: str, buffer: torch.Tensor, file: Path) -> bool:
-    """True if a request of the handle ends with an error, or with another number than that of a success."""
-    try:
-        begun = getattr(handle, name)(buffer, str(file), 0)
-        if name.startswith("sync"):
-            return bool(begun != 1)
-        return (isinstance(begun, int) and begun < 0) or bool(handle.wait() != 1)
-    except Exception:
-        return True
-
-
-def test_requests_that_fail_say_so(handle: Any, tmp_path: Path) -> None:
-    """A read of what is not there, and a write into a missing folder, are errors; the next request works."""
-    file, holds, buffer = tmp_path / "short", Holds(), torch.zeros(_PART, dtype=torch.uint8)
-    file.write_bytes(b"x" * 100)
-    missing = tmp_path / "missing"
-    for name in ("async_pread", "sync_pread"):
-        for path in (file, missing):
-            holds[f"{name} of a {path.name} file"] = _fails(handle, name, buffer, path)
-    holds["a missing folder"] = _fails(handle, "async_pwrite", buffer, tmp_path / "folder" / "file")
-    holds["a request after errors"] = not _fails(handle, "async_pwrite", buffer, missing)
-    holds.same("what it wrote", _content(missing), buffer)
+    Where one of several requests fails, `wait()` has waited for the others too, and leaves none behind.
+    """
+    file, missing, folder = (str(tmp_path / name) for name in ("file", "missing", "folder/file"))
+    numbers, holds = Numbers(torch.float32).normal(_LONG).float(), Holds()
+    Path(file).write_bytes(numbers.numpy().tobytes())
+    for device in places:
+        buffers = [torch.zeros(_LONG + (not number), device=device) for number in range(4)]
+        for name, call in _READS.items():
+            for path in (file, missing):
+                holds[f"{name} of a {path} file"] = not _done(call, handle, buffers[0], path, 0)
+        for name, call in _WRITES.items():
+            holds[f"{name} into a missing folder"] = not _done(call, handle, buffers[0], folder, 0)
+        if _done(lambda: handle.async_pread(buffers[0], missing) == 0):  # noqa: B023
+            for buffer in buffers[1:]:
+                handle.async_pread(buffer, file)
+            holds[f"wait() raises the error on {device}"] = not _done(lambda: handle.wait() == len(buffers))  # noqa: B023
+            for number, buffer in enumerate([buffer.clone() for buffer in buffers[1:]]):
+                holds.same(f"request {number} behind the error, on {device}", buffer, numbers)
+            holds[f"no request is left on {device}"] = handle.wait() == 0
+        holds[f"a request after errors on {device}"] = _done(
+            _READS["async_pread"], handle, buffers[1], file, 0
+        )
     holds.expect("a request that cannot be done", _DO)
 
 
@@ -182,17 +191,17 @@ def test_functions_without_a_handle_transfer(op: Any, place: torch.device, tmp_p
 
 def test_strides_are_transferred_or_refused(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
     """A tensor in another order of memory, or with gaps: its numbers in their order are in the file, or an error."""
-    holds, numbers, file = Holds(), _numbers(96, 130), tmp_path / "file"
+    holds, numbers, file = Holds(), Numbers(torch.float32).normal(96, 130).float(), tmp_path / "file"
     content = numbers.numpy().tobytes()
     for device in places:
         for form, tensor in strided(numbers.to(device)).items():
             case = f"{form} on {device}"
             file.write_bytes(b"")
-            if not _refused(handle.sync_pwrite, tensor, str(file)):
+            if _done(_WRITES["sync_pwrite"], handle, tensor, str(file), 0):
                 holds[f"written {case}"] = file.read_bytes() == content
             file.write_bytes(content)
             tensor.zero_()
-            if not _refused(handle.sync_pread, tensor, str(file)):
+            if _done(_READS["sync_pread"], handle, tensor, str(file), 0):
                 holds.same(f"read {case}", tensor, numbers)
     holds.expect("a transfer of a tensor with strides", _DO)
 
@@ -201,60 +210,13 @@ def test_nothing_is_transferred_of_empty_tensors(
     places: list[torch.device], handle: Any, tmp_path: Path
 ) -> None:
     """A tensor without elements leaves a file as it is, or is refused; requests after it work."""
-    holds, numbers, file = Holds(), _numbers(64), tmp_path / "file"
-    content = numbers.numpy().tobytes()
-    for device in places:
-        none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
-        for name in ("sync_pwrite", "sync_pread", "async_pwrite", "async_pread"):
-            file.write_bytes(content)
-            if not _refused(getattr(handle, name), none, str(file)):
-                waited = handle.wait() if name.startswith("async") else 1
-                holds[f"{name} on {device}: it is counted"] = waited == 1
-            holds[f"{name} on {device}: the file stays"] = file.read_bytes() == content
-            handle.sync_pread(buffer, str(file))
-            holds.same(f"{name} on {device}: the next request", buffer, numbers)
-            buffer.zero_()
-    holds.expect("a transfer of nothing", _DO)
-
-
-def test_transfers_may_be_compared_afterwards(
-    places: list[torch.device], handle: Any, tmp_path: Path
-) -> None:
-    """With `validate`, reads and writes at any offset do what they do without it; of a short file it is an error."""
-    holds, numbers, file = Holds(), _numbers(3000), tmp_path / "file"
-    for device in places:
-        for offset in (0, 512, 36):
-            file.write_bytes(b"x" * offset)
-            case = f"at {offset} on {device}"
-            done = handle.write(numbers.to(device), str(file), True, offset)
-            holds[f"write {case}"] = done == 0 and file.read_bytes()[offset:] == numbers.numpy().tobytes()
-            for validate in (True, False):
-                buffer = torch.zeros(3000, device=device)
-                done = handle.read(buffer, str(file), validate, offset)
-                holds.same(f"read {case}, validate {validate}", buffer, numbers)
-                holds[f"read {case}: done"] = done == 0
-                buffer.zero_()
-                handle.pread(buffer, str(file), validate, True, offset)
-                holds[f"pread {case}: counted"] = handle.wait() == 1
-                holds.same(f"pread {case}, validate {validate}", buffer, numbers)
-        long = torch.zeros(3001, device=device)
-        holds[f"a short file on {device}"] = _refused(handle.read, long, str(file), True, 36)
-    holds.expect("a transfer with `validate`", _DO)
-
-
-def test_error_ends_no_other_request(places: list[torch.device], handle: Any, tmp_path: Path) -> None:
-    """Where one of several requests fails, `wait()` has waited for the others too, and leaves none behind."""
-    holds, numbers, file = Holds(), _numbers(_LONG), tmp_path / "file"
+    holds, numbers, file = Holds(), Numbers(torch.float32).normal(64).float(), tmp_path / "file"
     file.write_bytes(numbers.numpy().tobytes())
     for device in places:
-        lost, buffers = torch.zeros(8, device=device), [torch.zeros(_LONG, device=device) for _ in range(3)]
-        if _refused(handle.async_pread, lost, str(tmp_path / "missing")):
-            pytest.skip("the call raises for the missing file: no request is made of it")
-        for buffer in buffers:
-            handle.async_pread(buffer, str(file))
-        holds[f"wait() raises the error on {device}"] = _refused(lambda: handle.wait() - 1 - len(buffers))  # noqa: B023
-        found = [buffer.clone() for buffer in buffers]
-        for number, buffer in enumerate(found):
-            holds.same(f"request {number} behind the error, on {device}", buffer, numbers)
-        holds[f"no request is left on {device}"] = handle.wait() == 0
-    holds.expect("a request behind one that fails", _DO)
+        none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
+        for name, call in (_WRITES | _READS).items():
+            _done(call, handle, none, str(file), 0)
+            holds[f"{name} on {device}: the next request"] = handle.sync_pread(buffer, str(file)) == 1
+            holds.same(f"{name} on {device}: the file stays", buffer, numbers)
+            buffer.zero_()
+    holds.expect("a transfer of nothing", _DO)

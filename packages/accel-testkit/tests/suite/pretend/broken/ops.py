@@ -384,12 +384,12 @@ for _name, _checks, _changes in (
      _handle(async_pread=lambda self, buffer, file, offset=0: self.handle.async_pread(buffer, file, 0))),
     ("Files_Silent", ["requests_that_fail_say_so"], {"handle": Silent}),
     ("Files_OneSize", ["handle_tells_what_it_was_given"], _handle(get_block_size=lambda self: 1 << 20)),
-    ("Files_GivingUp", ["error_ends_no_other_request"], {"handle": GivingUp}),
+    ("Files_GivingUp", ["requests_that_fail_say_so"], {"handle": GivingUp}),
     ("Files_AsItLies", ["strides_are_transferred_or_refused"],
      _handle(sync_pwrite=lambda self, buffer, file, offset=0: self.handle.sync_pwrite(
          buffer.as_strided((buffer.numel(),), (1,)), file, offset))),
     ("Files_Emptying", ["nothing_is_transferred_of_empty_tensors"], _handle(sync_pwrite=_emptying)),
-    ("Files_ComparedAtTheStart", ["transfers_may_be_compared_afterwards"],
+    ("Files_ComparedAtTheStart", ["reads_in_flight_each_fill_their_tensor"],
      _handle(read=lambda self, buffer, file, validate, offset=0: self.handle.read(
          buffer, file, validate, 0 if validate else offset))),
 ):  # fmt: skip
