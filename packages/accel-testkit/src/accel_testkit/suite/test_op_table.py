@@ -9,8 +9,6 @@ import importlib
 import inspect
 import os
 import subprocess
-from collections.abc import Callable, Iterable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +19,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs, op_builders
-from accel_testkit.suite.expect import Holds, expect, outcome
+from accel_testkit.suite.expect import Holds, outcome
 from accel_testkit.suite.ops import SPECS
 from accel_testkit.suite.ops.inference import CORE, TRANSFORMER
 
@@ -31,30 +29,13 @@ _NO_OP = "NoSuchOpBuilder"
 _STARTERS = [(subprocess.Popen, "__init__"), (os, "system"), (os, "posix_spawn"), (os, "fork")]
 
 
-def _expect_none(
-    names: Iterable[str], problem: Callable[[str], str], what: str, expected: str, do: str
-) -> None:
-    """Fail the check if a name has a problem; an exception is one."""
-    texts = {name: outcome(partial(problem, name)) for name in names}
-    found = "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
-    expect(not found, what, found=found, expected=expected, do=do)
-
-
 def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) -> None:
     """`op_builder_dir()` names a package whose files can all be imported, with a class for each op that is served."""
-
-    def problem(name: str) -> str:
-        found = op_builders.found_by_upstream(accelerator)
-        missing = [op for op in op_builders.served(accelerator) if op not in found]
-        return f"lacks {', '.join(missing)}" if missing else ""
-
-    _expect_none(
-        [accelerator.op_builder_dir()],
-        problem,
-        "op_builder_dir() names no importable package with the device's builders",
-        "a package, each file of which can be imported on a machine without compiler or device",
-        "import toolchains and runtimes inside load(), and name the package of the op table",
-    )
+    holds, found = Holds(), outcome(lambda: op_builders.found_by_upstream(accelerator))
+    for op in op_builders.served(accelerator):
+        holds[f"{accelerator.op_builder_dir()} has {op}: {found!r:.300}"] = op in found
+    do = "import toolchains and runtimes inside load(), and name the package of the op table"
+    holds.expect("the package that op_builder_dir() names", do)
 
 
 def test_subclass_has_the_ops_of_its_class(accelerator: DeepSpeedAccelerator) -> None:
@@ -95,26 +76,17 @@ def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
 
 def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """Each op of DeepSpeed that the device lacks has a trait, and `load` raises with the trait's reason."""
-
-    def problem(name: str) -> str:
+    holds = Holds()
+    for name in UPSTREAM:
         builder = accelerator.create_op_builder(name)
-        if not op_builders.is_missing(builder):
-            return ""
-        if name not in traits:
-            return "no trait"
-        try:
-            builder.load()
-        except ValueError as error:
-            return "" if traits[name].reason in str(error) else f"load() says {error}"
-        return "load() raises nothing"
-
-    _expect_none(
-        UPSTREAM,
-        problem,
-        "missing ops have no reason",
-        "a trait under the builder's name, and its reason in the error of load()",
-        "write the reasons into traits.py: users and the feature table read them",
-    )
+        if builder is None or op_builders.is_missing(builder):
+            holds.raises(ValueError, f"load() of {name}", lambda: builder.load())  # noqa: B023
+            reason = traits[name].reason if name in traits else ""
+            error = str(outcome(lambda: builder.load()))  # noqa: B023
+            holds[f"load() of {name} raises the reason of its trait, {reason!r}: {error}"] = (
+                reason and reason in error
+            )
+    holds.expect("a missing op", "write the reasons into traits.py: users and the feature table read them")
 
 
 def test_asking_for_compatibility_is_harmless(
@@ -130,43 +102,32 @@ def test_asking_for_compatibility_is_harmless(
 
     for place, attribute in _STARTERS:
         monkeypatch.setattr(place, attribute, refuse)
-
-    def problem(name: str) -> str:
-        answers = [builders[name].is_compatible(), builders[name].is_compatible(verbose=False)]
-        if started:
-            return f"starts {started.pop()}"
-        return "" if all(type(answer) is bool for answer in answers) else f"answers {answers[0]!r}"
-
-    _expect_none(
-        builders,
-        problem,
-        "asking whether an op is compatible has consequences",
-        "True or False, from what can be seen without starting anything",
-        "derive the builder from accel_core.OpBuilder and write compatibility()",
-    )
+    holds = Holds()
+    for name, builder in builders.items():
+        answers = [outcome(lambda: builder.is_compatible(**asked)) for asked in ({}, {"verbose": False})]  # noqa: B023
+        holds[f"{name} answers with a bool: {answers}"] = all(type(answer) is bool for answer in answers)
+        holds[f"{name} starts nothing: {started}"] = not started
+    do = "derive the builder from accel_core.OpBuilder and write compatibility()"
+    holds.expect("asking whether an op is compatible", do)
 
 
 def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> None:
     """Every builder that DeepSpeed finds exists, has a distinct name and a build variable, and gives reasons."""
     builders = dict.fromkeys(op_builders.found_by_upstream(accelerator)) | op_builders.served(accelerator)
     names = [builder.name for builder in op_builders.served(accelerator).values()]
-
-    def problem(name: str) -> str:
-        builder = builders[name] or accelerator.create_op_builder(name)
-        if builder is None:
-            return "is found, and create_op_builder() gives None"
-        texts = (builder.name, builder.absolute_name(), builder.BUILD_VAR, getattr(builder, "reason", "-"))
-        if not all(isinstance(text, str) and text for text in texts):
-            return f"name, absolute_name(), BUILD_VAR, reason are {texts}"
-        return "shares its name" if names.count(builder.name) > 1 else ""
-
-    _expect_none(
-        builders,
-        problem,
-        "builders do not describe themselves",
-        "texts, none empty; `ds_report` and `accel doctor` print them",
-        "set NAME and BUILD_VAR as upstream's builder does",
-    )
+    holds = Holds()
+    for name, served in builders.items():
+        builder = served or accelerator.create_op_builder(name)
+        holds[f"{name} is found, and create_op_builder() gives it"] = builder is not None
+        texts = (
+            getattr(builder, "name", ""), outcome(lambda: builder.absolute_name()),  # noqa: B023
+            getattr(builder, "BUILD_VAR", ""), getattr(builder, "reason", "-"),
+        )  # fmt: skip
+        whole = all(isinstance(text, str) and text for text in texts)
+        holds[f"name, absolute_name(), BUILD_VAR and reason of {name} are texts: {texts}"] = whole
+        holds[f"{name} shares its name {texts[0]}"] = names.count(texts[0]) <= 1
+    do = "set NAME and BUILD_VAR as upstream's builder does; `ds_report` and `accel doctor` print them"
+    holds.expect("a builder", do)
 
 
 def _functions() -> dict[str, tuple[str, ...]]:

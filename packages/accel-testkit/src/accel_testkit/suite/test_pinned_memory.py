@@ -124,33 +124,27 @@ def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor,
 @_pins
 @pytest.mark.parametrize("kind", _TENSORS)
 def test_any_tensor_is_copied(accelerator: DeepSpeedAccelerator, kind: str) -> None:
-    """`pin_memory` keeps values, shape and type of tensors of any type, size and stride."""
-    holds = Holds()
-    for form in (1, 0):
-        pinned = accelerator.pin_memory(_TENSORS[kind](), align_bytes=form)
-        holds.same(f"align_bytes={form}: {pinned!r}", pinned, _TENSORS[kind]())
-        locked = pinned.device.type == "cpu" and (not pinned.numel() or accelerator.is_pinned(pinned))
-        holds[f"align_bytes={form} is pinned"] = locked
-    do = "copy element by element, of any stride, into memory of the same type"
-    holds.expect(f"a pinned copy ({kind})", do)
+    """`pin_memory` keeps values, shape and type of tensors of any type, size and stride; buffers have their form.
 
-
-@_pins
-def test_buffers_have_any_shape(accelerator: DeepSpeedAccelerator) -> None:
-    """`pin_empty` takes its shape as numbers, a list, a tuple or a torch.Size, and one without elements too."""
-    shapes: list[tuple[Any, ...]] = [(4, 2), ([4, 2],), ((4, 2),), (torch.Size([4, 2]),), (3,), ([],)]
-    holds = Holds()
-    for shape in [*shapes, (0,), (0, 3), ([2, 0],)]:
-        wanted = torch.empty(*shape, dtype=torch.float16)
-        for buffer in (
-            accelerator.pin_empty(*shape, dtype=torch.float16),
-            accelerator.pin_empty_like(wanted),
-            accelerator.pin_memory(wanted, make_copy=False),
-        ):
-            form = (buffer.shape, buffer.dtype, buffer.device)
-            holds.equal(f"{shape}", form, (wanted.shape, wanted.dtype, wanted.device))
-            holds[f"{shape} is pinned"] = not buffer.numel() or accelerator.is_pinned(buffer)
-    holds.expect("a pinned buffer", _DERIVE)
+    `pin_empty` takes a shape as numbers, a list, a tuple or a torch.Size.
+    """
+    holds, tensor = Holds(), _TENSORS[kind]()
+    shape, dtype = tensor.shape, tensor.dtype
+    given = {f"align_bytes={form}": accelerator.pin_memory(tensor, align_bytes=form) for form in (1, 0)}
+    for name, pinned in given.items():
+        holds.same(f"{name}: {pinned!r}", pinned, tensor)
+    given |= {
+        "like": accelerator.pin_empty_like(tensor),
+        "no copy": accelerator.pin_memory(tensor, make_copy=False),
+    }
+    for size in (shape, tuple(shape), list(shape)):
+        given[f"of {size!r}"] = accelerator.pin_empty(size, dtype=dtype)
+        given[f"of the numbers of {size!r}"] = accelerator.pin_empty(*(size or [()]), dtype=dtype)
+    for name, pinned in given.items():
+        holds.equal(name, (pinned.shape, pinned.dtype, pinned.device.type), (shape, dtype, "cpu"))
+        holds[f"{name} is pinned"] = not pinned.numel() or accelerator.is_pinned(pinned)
+    do = f"copy element by element, of any stride, into memory of the same type; {_DERIVE}"
+    holds.expect(f"pinned memory ({kind})", do)
 
 
 @_pins
@@ -295,7 +289,8 @@ def test_active_allocator_is_used(
 ) -> None:
     """While another allocator is active, memory comes from it as asked for, and `host_pins.track` gets its bytes once.
 
-    `unpin_memory` gives that memory back at once, and returns the allocator's answer.
+    `unpin_memory` gives that memory back at once, and returns the allocator's answer. While the other allocator is
+    off, memory is torch's: counted if pages are locked, and not given to it.
     """
     holds, given = Holds(), _WAYS[way].call(accelerator, host)
     other = _WAYS[way].call(accelerator, host)
@@ -305,25 +300,14 @@ def test_active_allocator_is_used(
     holds.equal("bytes that are tracked", pins.tracked, [given.nbytes, other.nbytes])
     holds.equal("unpin_memory()", outcome(lambda: accelerator.unpin_memory(given)), given.data_ptr())
     holds.equal("what is locked then", pins.locked, {other.data_ptr()})
-    do = "ask host_pins.active() first, in each method; pass everything on"
-    holds.expect(f"the active allocator ({way})", do)
-
-
-@pytest.mark.parametrize("way", _WAYS)
-def test_inactive_allocator_is_left_alone(
-    accelerator: DeepSpeedAccelerator, pins: _Pins, host: torch.Tensor, way: str
-) -> None:
-    """While the other allocator is off, memory is torch's: counted if pages are locked, and not given to it."""
-    pins.on, holds = False, Holds()
-    given = _WAYS[way].call(accelerator, host)
+    pins.on, pins.tracked = False, []
+    torchs = _WAYS[way].call(accelerator, host)
     locks = bool(getattr(accelerator, "torch_pins_host_memory", True))
-    holds.equal("bytes that are tracked", pins.tracked, [given.nbytes] if locks else [])
-    holds.equal("unpin_memory()", outcome(lambda: accelerator.unpin_memory(given)), None)
-    holds.equal("what was taken from it", pins.locked, set())
-    holds.expect(
-        f"an allocator that is off ({way})",
-        "use torch's where host_pins.active() is None; count what it locks",
-    )
+    holds.equal("bytes that are tracked while it is off", pins.tracked, [torchs.nbytes] if locks else [])
+    holds.equal("unpin_memory() then", outcome(lambda: accelerator.unpin_memory(torchs)), None)
+    holds.equal("what was taken from it", pins.locked, {other.data_ptr()})
+    do = "ask host_pins.active() first, in each method; pass everything on; use torch's where it is None"
+    holds.expect(f"the active allocator ({way})", do)
 
 
 def test_other_memory_is_not_taken_from_it(

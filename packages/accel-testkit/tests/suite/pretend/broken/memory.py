@@ -98,14 +98,14 @@ table(
          tensor.data_ptr() in self.first or Good.torch_is_pinned(self, tensor))),
     # Another allocator of pinned memory is counted wrongly.
     ("LockedBytesAreNotCounted",
-     "pinned_memory.inactive_allocator_is_left_alone pinned_memory.active_allocator_is_used",
+     "pinned_memory.active_allocator_is_used",
      "_track", lambda self, nbytes: None),
     ("RefusalOfTheRuntimeIsHidden", "pinned_memory.registered_memory_can_be_given_back",
      "unregister_host_memory", lambda self, address: self._registered.discard(address)),
 )  # fmt: skip
 
 
-@breaks("pinned_memory.buffers_have_any_shape")
+@breaks(f"{_ANY}[no rows]")
 class BuffersHaveElements(Good):
     def torch_empty_pinned(self, tensor, shape):
         if 0 in shape:
