@@ -97,18 +97,6 @@ FAULTS = {
         " 'reason': 'undefined symbol'}]}, indent=1))",
         "failed", ("FusedAdamBuilder", "undefined symbol"),
     ),
-    "speed dies in a part": Fault(
-        "speed",
-        "json.dump({'found': '4 measurements', 'table': [{'what': 'copy', 'size': '', 'value': 1.0}], 'failures': [],"
-        " 'incomplete': True, 'running': 'collectives'}, open('answer.json', 'w')); os.abort()",
-        "crashed", ("4 measurements", "collectives"),
-    ),
-    "out of memory in one part": Fault(
-        "speed",
-        "json.dump({'found': '9 measurements', 'table': [], 'failures': [{'name': 'copies', 'reason':"
-        " 'OutOfMemoryError: 64 MiB'}]}, open('answer.json', 'w'))",
-        "failed", ("copies", "OutOfMemoryError"),
-    ),
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class StepRow:
     found:       the result in one line.
     advice:      what to do about it; empty if nothing.
     failures:    what failed, as {"name": …, "reason": …}, the most basic first.
-    table:       rows of measurements or facts, all with the same keys.
+    table:       rows of facts, all with the same keys.
     """
 
     step: str

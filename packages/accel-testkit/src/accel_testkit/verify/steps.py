@@ -219,10 +219,6 @@ STEPS = (
     Step("multi", "conformance on two devices", _checks("suite", "multi"), _suite, 2, _SUITE_ADVICE),
     Step("engine-1", "DeepSpeed on one rank", _checks("engine", "device"), _suite, 1, _SUITE_ADVICE),
     Step("engine-2", "DeepSpeed on two ranks", _checks("engine", "multi"), _suite, 2, _SUITE_ADVICE),
-    Step(
-        "speed", "speed", lambda k, m, f: (*run_module("accel_testkit.verify.speed"), k, m), from_answer, 1,
-        "see the step's log; the figures before it are kept",
-    ),
 )  # fmt: skip
 
 
