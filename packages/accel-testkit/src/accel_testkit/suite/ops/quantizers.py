@@ -8,7 +8,7 @@ A quantizer may choose the step of a group within rules. Its integers are compar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -91,21 +91,27 @@ def _shifted(new: Numbers, groups: int, width: int) -> Tensor:
     return new.rounded(rows)
 
 
-def _rows(new: Numbers, bits: int, kind: int) -> Iterator[tuple[str, Tensor]]:
+def _shaped(new: Numbers, bits: int, kind: int) -> Iterator[tuple[str, Tensor]]:
     """Yield groups: sizes around those of kernels and vendors' ops; 11266 is beyond npu_dynamic_quant's."""
     yield "four groups", new(4, 16)
-    shapes = [(5, 2), (5, 6), (5, 8), (5, 250), (24, 64), (4, 0)]
+    shapes = [(5, 2), (5, 6), (5, 8), (5, 250), (24, 64)]
     shapes += [(5, 7)] if bits == 8 else []  # in 8 bits, a row may have any length
     shapes += [(5, 1024), (5, 11266), (2500, 16)] if (bits == 8) != kind else []
     for groups, width in shapes:
         yield f"{groups} groups of {width}", _shifted(new, groups, width)
-    equal = torch.tensor([[0.0], [3.5], [-2.0], [0.0]], dtype=torch.float64).repeat(1, 8)
-    yield "groups of one number", new.rounded(equal)
     spoiled = _shifted(new, 24, 64)
     for group, bad in enumerate((torch.nan, torch.inf, -torch.inf)):
         spoiled[group, 7 * group] = bad
     yield "three groups with an overflow", spoiled
+
+
+def _rows(new: Numbers, bits: int, kind: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield these groups, and such of one number, of extreme numbers and of none."""
+    yield from _shaped(new, bits, kind)
+    equal = torch.tensor([[0.0], [3.5], [-2.0], [0.0]], dtype=torch.float64).repeat(1, 8)
+    yield "groups of one number", new.rounded(equal)
     yield from extremes(new)
+    yield "groups of nothing", new(4, 0)
 
 
 def _packed(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
@@ -130,20 +136,22 @@ def _places(groups: int, pipeline: int, nodes: int, devices: int) -> Tensor:
     return torch.arange(groups).view(nodes, devices, pipeline, -1).permute(2, 1, 0, 3).reshape(-1)
 
 
-def _swizzled(new: Numbers) -> Iterator[Sample]:
+def _swizzled(loco: bool, new: Numbers) -> Iterator[Sample]:
+    """Yield calls for each order of what is sent. loco: errors are added, and fed back."""
     for bits, kind in _KINDS:
-        cases = [(what, rows, (1, 1, 1)) for what, rows in _rows(new, bits, kind) if rows.numel()]
+        rows_of = _shaped if loco else _rows
+        cases = [(what, rows, (1, 1, 1)) for what, rows in rows_of(new, bits, kind) if rows.numel()]
         cases[0] = "four groups", cases[0][1], (1, 2, 2)
         for order in ((1, 2, 4), (2, 2, 3), (1, 1, 2), (3, 4, 1)):
             cases.append((f"order {order}", _shifted(new, 24, 64), order))
         for what, rows, order in cases:
-            groups, what = len(rows), f"{what}, {bits} bits, kind {kind}"
-            wanted = rows[_places(groups, *order)]
-            errors = partial(_quantized, wanted, bits, kind, (rows.numel() * bits // 8,))
+            groups, sent, shape = len(rows), rows[_places(len(rows), *order)], (rows.numel() * bits // 8,)
             more = {"groups": groups, "num_bits": bits, "quant_type": kind}
             more |= dict(zip(("pipeline_size", "nodes", "devices_per_node"), order, strict=True))
-            for shape in (rows.shape, (-1,), (4, -1, 8)) if what.startswith("order") else (rows.shape,):
-                yield Sample({"input_vals": rows.view(shape), **more}, errors, what=what)
+            before, errors = _fed_or_not(loco, new, sent, 0.8, bits, kind, shape)
+            what = f"{what}, {bits} bits, kind {kind}"
+            for form in (rows.shape, (-1,), (4, -1, 8)) if what.startswith("order") else (rows.shape,):
+                yield Sample({"input_vals": rows.view(form), **before, **more}, errors, what=what)
 
 
 def _integers(groups: int, size: int, bits: int) -> tuple[Tensor, Tensor]:
@@ -196,37 +204,40 @@ def _decoded(
     }
 
 
-def _reduction(new: Numbers) -> Iterator[Sample]:
+def _reduction(loco: bool, new: Numbers) -> Iterator[Sample]:
+    """Yield parts of devices to be summed up. loco: errors are added, and fed back."""
     for bits, kind in _KINDS:
-        cases = [((4, 16), 2, 2, _parameters(4, kind))]
-        cases += [((24, 64), groups, 2, _parameters(24, kind)) for groups in (1, 6, 12, 24)]
-        cases += [((24, 64), 6, 4, _parameters(24, kind)), ((24, 96), 8, 3, _parameters(24, kind))]
-        spoiled = _parameters(24, kind)
-        spoiled[13], spoiled[20] = torch.nan, torch.inf
-        cases += [((24, 64), 12, 2, spoiled)]
-        for (groups, size), out, devices, parameters in cases:
+        cases = [((4, 16), 2, 2), ((24, 64), 6, 4), ((24, 96), 8, 3), ((2504, 64), 626, 4)]
+        cases += [((24, 64), groups, 2) for groups in (1, 6, 12, 24)]
+        for (groups, size), out, devices in cases:
+            parameters = _parameters(groups, kind)
+            if out == 12:
+                parameters[13], parameters[20] = torch.nan, torch.inf
             integers, data = _integers(groups, size, bits)
-            _, step, middle = _unpacked(data, parameters, bits)
-            yield _reduced(integers * step + middle, data, parameters, out, devices, (bits, kind))
+            yield _reduced(loco, new, integers, data, parameters, out, devices, (bits, kind))
+    if loco:
+        return
     # A large number that the next device's takes away again leaves what is between them, as a sum in float32 does.
     integers = torch.tensor([127, 1, -127]).repeat_interleave(4).view(12, 1).expand(12, 12)
     integers = integers + (torch.arange(12) % 3 - 1) * (integers.abs() == 1)
     steps = torch.tensor([32.0, 1.0, 32.0]).repeat_interleave(4).view(12, 1)
     data = integers.to(torch.int8).contiguous()
-    yield _reduced(integers * steps.double(), data, steps, 4, 3, (8, _SYMMETRIC))
+    yield _reduced(loco, new, integers.double(), data, steps, 4, 3, (8, _SYMMETRIC))
 
 
 def _reduced(
-    parts: Tensor, data: Tensor, parameters: Tensor, out: int, devices: int, how: tuple[int, int]
-) -> Sample:
+    loco: bool, new: Numbers, integers: Tensor, data: Tensor, parameters: Tensor, out: int, devices: int,
+    how: tuple[int, int],
+) -> Sample:  # fmt: skip
+    _, step, middle = _unpacked(data, parameters, how[0])
+    total = (integers * step + middle).view(devices, -1).sum(0).view(out, -1)
+    before, errors = _fed_or_not(loco, new, total, 0.3, *how, (len(data), data.shape[1] // devices))
     arguments = {
-        "input_vals": data, "input_scales": parameters, "in_groups": len(data), "out_groups": out,
+        "input_vals": data, "input_scales": parameters, **before, "in_groups": len(data), "out_groups": out,
         "num_bits": how[0], "quant_type": how[1], "devices_per_node": devices,
     }  # fmt: skip
-    total = parts.view(devices, -1).sum(0).view(out, -1)
-    shape = len(data), data.shape[1] // devices
     what = f"{len(data)} groups of {devices} devices in {out}, {how[0]} bits, kind {how[1]}"
-    return Sample(arguments, partial(_quantized, total, *how, shape), what=what)
+    return Sample(arguments, errors, what=what)
 
 
 # ------------------------------------------------------------------------- errors that are fed back
@@ -254,49 +265,15 @@ def _fed(
     return errors
 
 
-def _errors(new: Numbers, groups: int, size: int) -> Tensor:
-    return (new.normal(groups, size) * 0.01).float()
-
-
-def _loco_swizzle(new: Numbers) -> Iterator[Sample]:
-    first = {"pipeline_size": 1, "nodes": 2, "devices_per_node": 2}
-    cases = [(new(4, 16), first, 0.5)]
-    for groups in (24, 2504):
-        cases.append(
-            (_shifted(new, groups, 64), {"pipeline_size": 1, "nodes": 2, "devices_per_node": 4}, 0.8)
-        )
-    for width in (2, 250, 1024):
-        cases.append((_shifted(new, 5, width), dict.fromkeys(first, 1), 0.5))
-    spoiled = _shifted(new, 24, 64)
-    spoiled[3, 5] = torch.nan
-    cases.append((spoiled, dict.fromkeys(first, 1), 0.5))
-    for (bits, kind), (rows, order, beta) in itertools.product(_KINDS, cases):
-        before, groups = _errors(new, *rows.shape), len(rows)
-        if groups > 1000 and (bits == 8) == kind:
-            continue
-        arguments = {"input_vals": rows, "error_feedback": before.view(-1), "err_beta": beta}
-        sent = rows[_places(groups, *order.values())]
-        errors = partial(_fed, sent, before.double(), beta, bits, kind, (rows.numel() * bits // 8,))
-        arguments |= {"groups": groups, "num_bits": bits, "quant_type": kind, **order}
-        yield Sample(arguments, errors, what=f"{groups} groups of {rows.shape[1]}, {bits} bits, kind {kind}")
-
-
-def _loco_reduction(new: Numbers) -> Iterator[Sample]:
-    for (bits, kind), (groups, size, devices) in itertools.product(
-        _KINDS, ((4, 16, 2), (24, 64, 4), (2504, 64, 4))
-    ):
-        integers, data = _integers(groups, size, bits)
-        parameters = _parameters(groups, kind)
-        _, step, middle = _unpacked(data, parameters, bits)
-        out = groups // devices
-        total, before = (integers * step + middle).view(devices, out, -1).sum(0), _errors(new, out, size)
-        arguments = {
-            "input_vals": data, "input_scales": parameters, "error_feedback": before.view(-1), "err_beta": 0.3,
-            "in_groups": groups, "out_groups": out, "num_bits": bits, "quant_type": kind, "devices_per_node": devices,
-        }  # fmt: skip
-        shape = groups, data.shape[1] // devices
-        errors = partial(_fed, total, before.double(), 0.3, bits, kind, shape)
-        yield Sample(arguments, errors, what=f"{groups} groups, {bits} bits, kind {kind}")
+def _fed_or_not(
+    loco: bool, new: Numbers, rows: Tensor, beta: float, bits: int, kind: int, shape: tuple[int, ...]
+) -> tuple[dict[str, Any], Callable[[list[Tensor]], Errors]]:
+    """Return arguments for errors that are fed back, if they are, and the comparison of results with the rows."""
+    if not loco:
+        return {}, partial(_quantized, rows, bits, kind, shape)
+    before = (new.normal(*rows.shape) * 0.01).float()
+    errors = partial(_fed, rows, before.double(), beta, bits, kind, shape)
+    return {"error_feedback": before.view(-1), "err_beta": beta}, errors
 
 
 # ------------------------------------------------------------------------------- rounding in place
@@ -513,12 +490,12 @@ SPECS = (
         for function, half in (("dequantize", True), ("dequantize_fp32", False))
     ),
     _of_quantizer(
-        "quantized_reduction", _reduction, types=FLOATS[:1],
+        "quantized_reduction", partial(_reduction, False), types=FLOATS[:1],
         numbers={**{name: {"3": 3, "0": 0} for name in ("in_groups", "out_groups", "devices_per_node")}, **_BITS},
         taken=takes(input_vals=(TYPE, *_ANY_SHAPE), input_scales=_SCALES),
     ),
     _of_quantizer(
-        "swizzle_quant", _swizzled,
+        "swizzle_quant", partial(_swizzled, False),
         numbers={
             "groups": {"3": 3, "0": 0, "6": 6, "2": 2}, "nodes": {"3": 3, "0": 0}, "devices_per_node": {"0": 0},
             **_BITS,
@@ -539,12 +516,12 @@ SPECS = (
         for function in ("ds_quantize", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym")
     ),
     _of_quantizer(
-        "loco_swizzle_quant", _loco_swizzle, ("error_feedback",),
+        "loco_swizzle_quant", partial(_swizzled, True), ("error_feedback",),
         numbers={"groups": {"3": 3, "0": 0}, "nodes": {"3": 3, "0": 0}, **_BITS},
         taken=takes(input_vals=_OF_ANY, error_feedback=_OF_ANY),
     ),
     _of_quantizer(
-        "loco_quantized_reduction", _loco_reduction, ("error_feedback",), types=FLOATS[:1],
+        "loco_quantized_reduction", partial(_reduction, True), ("error_feedback",), types=FLOATS[:1],
         numbers={"in_groups": {"3": 3, "0": 0}, "devices_per_node": {"3": 3, "0": 0}, **_BITS},
         # A row fewer is another number of elements: it is the errors that then do not fit.
         taken=takes(input_vals=(*_OF_ANY, FEWER), input_scales=_OF_ANY, error_feedback=_OF_ANY),
