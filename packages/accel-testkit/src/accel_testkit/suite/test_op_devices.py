@@ -8,7 +8,6 @@ import os
 import random
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -39,33 +38,23 @@ def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
 @_devices
 @pytest.mark.parametrize("name", _OPS)
 def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """An op gives the same numbers on each device, whichever is current, and its results are on that device."""
-    op, holds = _loaded(accelerator, name), Holds()
+    """An op gives the same numbers on each device, whichever is current, and its results are on that device.
+
+    Loading and calling it leave the current device and the current streams of all devices as they were.
+    """
+    holds = Holds()
     for current, index in ((0, 0), (second, second), (0, second), (second, 0)):
         accelerator.set_device(current)
-        found = problem(name, op, torch.device(accelerator.device(index)))
-        holds[f"device {current} current, tensors on {index}: {found}"] = not found
-    holds.expect(name, "take device and buffers from the tensors, and choose that device around a kernel")
-
-
-@_devices
-@pytest.mark.parametrize("name", _OPS)
-def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """Loading an op and calling it leave the current device and the current streams of all devices as they were."""
-    holds = Holds()
-    for current, index in ((0, second), (second, 0), (second, second)):
-        accelerator.set_device(current)
-        side = None if accelerator.Stream is None else accelerator.Stream()
-        with nullcontext() if side is None else accelerator.stream(side):
+        case = f"device {current} current, tensors on {index}"
+        with accelerator.stream(accelerator.Stream and accelerator.Stream()):
             before = _state(accelerator, second)
             op = _loaded(accelerator, name)
-            loaded = _state(accelerator, second)
-            problem(name, op, torch.device(accelerator.device(index)))
-            called = _state(accelerator, second)
-        for what, after in (("load()", loaded), ("the call", called)):
-            case = f"device and streams after {what}, with device {current} current, tensors on {index}"
-            holds.equal(case, after, before)
-    holds.expect(name, "choose a device or a stream with a context, which restores the former one")
+            holds.equal(f"device and streams after load(), {case}", _state(accelerator, second), before)
+            found = problem(name, op, torch.device(accelerator.device(index)))
+            holds[f"{case}: {found}"] = not found
+            holds.equal(f"device and streams after the call, {case}", _state(accelerator, second), before)
+    do = "take device and buffers from the tensors; choose both with contexts, which restore the former ones"
+    holds.expect(name, do)
 
 
 def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:

@@ -227,7 +227,7 @@ def AbsentDecayIsAdded(op, chunk, flag, lists, *arguments):
     op.multi_tensor_adam(chunk, flag, lists, *arguments)
 
 
-@replaces("FusedLambBuilder", "lamb", "op_devices.op_leaves_device_and_streams[FusedLambBuilder]")
+@replaces("FusedLambBuilder", "lamb", "op_devices.op_computes_where_its_tensors_are[FusedLambBuilder]")
 def LambLeavesAnotherStream(op, *arguments):
     streams = TheRuntime.now.streams
     streams.current[1] = streams.default[1]
@@ -261,8 +261,7 @@ def SumsHaveALeastNumber(op, *arguments):
 
 
 @replaces(
-    "PinMemoryBuilder", "pin_handle",
-    "op_host.locked_memory_is_locked_until_freed op_host.handles_share_their_memory",
+    "PinMemoryBuilder", "pin_handle", "op_host.locked_memory_is_locked_until_freed",
 )  # fmt: skip
 def HandlesKnowTheirOwn(op):
     mine = []
