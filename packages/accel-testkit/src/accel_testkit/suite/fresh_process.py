@@ -247,24 +247,24 @@ def _computes(accelerator: Any, index: int) -> bool:
 
 def _in_a_forked_process(accelerator: Any) -> str:
     """Return why the device cannot be used in a forked process; empty where it can."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        signal.alarm(_LIMIT)
-        text = ""
-        try:
-            torch: Any = sys.modules["torch"]
-            torch.ones(2, device=accelerator.device(0)).sum().item()
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(write, text.encode()[:4000])
-        os._exit(0)
-    os.close(write)
-    _, status = os.waitpid(child, 0)
-    with os.fdopen(read, "rb") as pipe:
-        text = pipe.read().decode(errors="replace")
-    return text if status == 0 else f"it does not end, or dies {text}"
+    ours, theirs = multiprocessing.Pipe()
+    fork: Any = multiprocessing.get_context("fork")
+    child = fork.Process(target=_use, args=(accelerator, theirs))
+    child.start()
+    child.join(_LIMIT)
+    child.kill()
+    return str(ours.recv()) if ours.poll() else "it does not end, or dies"
+
+
+def _use(accelerator: Any, pipe: Any) -> None:
+    torch: Any = sys.modules["torch"]
+    text = ""
+    try:
+        torch.ones(2, device=accelerator.device(0)).sum().item()
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+    pipe.send(text[:4000])
+    os._exit(0)
 
 
 def main(job: str, out: str, *arguments: str) -> None:

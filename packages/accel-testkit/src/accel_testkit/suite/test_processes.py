@@ -97,22 +97,27 @@ def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
 
 
 @pytest.mark.parametrize("name", _FIRST_USES)
-def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
-    """A call given to `lazy_call` before the first use is made once the device is used, in order, and can use it."""
+def test_lazy_calls_come_with_the_first_use(seen: Answers, traits: Traits, name: str) -> None:
+    """A call given to `lazy_call` before the first use is made once the device is used, in order, and can use it.
+
+    A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK. What
+    `available_memory()` returns and what tensors hold are at most `total_memory()`.
+    """
+    answers, (rank, local), holds = _answer(seen, name), _RANKS.get(name, (0, 0)), Holds()
     # The second one restores a random state.
-    found, wanted = _answer(seen, name)["lazy"], ["first", "second", "third"]
-    do = "queue the call until the runtime is initialized"
-    expect_equal("what lazy_call() was given and is called at the first use", found, wanted, do)
-
-
-@pytest.mark.parametrize("name", _FIRST_USES)
-def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) -> None:
-    """In a fresh process too, `available_memory()` and what tensors hold are at most `total_memory()`."""
-    holds = Holds()
-    for held, (available, total) in enumerate(_answer(seen, name)["left"], 1):
+    holds.equal("what lazy_call() was given and is called", answers["lazy"], ["first", "second", "third"])
+    # A type without indices may keep the index or drop it.
+    wanted = {0, local} if "indexed_devices" in traits else {local}
+    holds[f"current_device() {answers['current']} is one of {wanted}"] = answers["current"] in wanted
+    holds[f"tensors are on device {local}"] = answers["placed"]
+    for held, (available, total) in enumerate(answers["left"], 1):
         what = f"{available} bytes available of {total}, with {held} tensors of {BLOCK}"
         holds[what] = available + BLOCK * held <= total
-    holds.expect("available_memory()", "ask the runtime's mem_get_info at each call")
+    what = (
+        f"the first use with RANK={rank} and LOCAL_RANK={local}, after set_device({local}) if that is not 0,"
+    )
+    do = "queue calls until the runtime is initialized; pass what set_device() is given on; ask mem_get_info"
+    holds.expect(what, do)
 
 
 @pytest.mark.needs("streams", "indexed_devices")
@@ -122,18 +127,6 @@ def test_devices_have_streams_before_their_first_use(seen: Answers, name: str) -
     found = _answer(seen, name)["streams"]
     do = "make the device current for the call if the runtime does not know its streams yet"
     expect_equal("what the streams of each device raise in a fresh process", found, [""] * len(found), do)
-
-
-@pytest.mark.parametrize("name", _RANKS)
-def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, name: str) -> None:
-    """A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK."""
-    answers, (rank, local), holds = _answer(seen, name), _RANKS[name], Holds()
-    # A type without indices may keep the index or drop it.
-    wanted = {0, local} if "indexed_devices" in traits else {local}
-    holds[f"current_device() {answers['current']} is one of {wanted}"] = answers["current"] in wanted
-    holds[f"tensors are on device {local}"] = answers["placed"]
-    what = f"a rank with RANK={rank} and LOCAL_RANK={local}, after set_device({local}) if that is not 0,"
-    holds.expect(what, "read LOCAL_RANK where a rank is needed at all; pass what set_device() is given on")
 
 
 @pytest.mark.needs("indexed_devices", "visible_devices")

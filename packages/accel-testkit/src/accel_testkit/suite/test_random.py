@@ -31,11 +31,17 @@ def _draw(accelerator: DeepSpeedAccelerator) -> list[float]:
 
 
 def test_state_is_a_byte_tensor_on_the_host(accelerator: DeepSpeedAccelerator) -> None:
-    """`get_rng_state` gives a uint8 tensor on the CPU."""
-    state = accelerator.get_rng_state()
+    """`get_rng_state` gives a uint8 tensor on the CPU. A draw moves the device's state, and not that tensor."""
+    state, holds = accelerator.get_rng_state(), Holds()
     found = type(state), getattr(state, "dtype", None), str(getattr(state, "device", ""))
-    do = "return what the runtime's get_rng_state returns: checkpoints store it"
-    expect_equal("the kind of the random state", found, (torch.Tensor, torch.uint8, "cpu"), do)
+    holds.equal("the kind of the random state", found, (torch.Tensor, torch.uint8, "cpu"))
+    kept = state.clone()
+    _draw(accelerator)
+    now = accelerator.get_rng_state()
+    holds["the tensor stays"] = torch.equal(state, kept)
+    holds["the state moves"] = not torch.equal(now, kept)
+    do = "return a copy of what the runtime's get_rng_state returns, at each call: checkpoints store it"
+    holds.expect("a random state that was read", do)
 
 
 @pytest.mark.parametrize("form", ["current", "index"])
@@ -52,17 +58,6 @@ def test_restored_state_repeats_the_numbers(accelerator: DeepSpeedAccelerator, f
         accelerator.set_rng_state(torch.zeros(3, dtype=torch.uint8), *index)
     do = "restore the state of the generator which torch.rand(device=device()) uses"
     expect_equal("what is drawn after set_rng_state()", _draw(accelerator), first, do)
-
-
-def test_state_that_was_read_stays(accelerator: DeepSpeedAccelerator) -> None:
-    """A draw moves the device's state, and not the tensor that `get_rng_state` gave before."""
-    state, holds = accelerator.get_rng_state(), Holds()
-    kept = state.clone()
-    _draw(accelerator)
-    now = accelerator.get_rng_state()
-    holds["the tensor stays"] = torch.equal(state, kept)
-    holds["the state moves"] = not torch.equal(now, kept)
-    holds.expect("a random state that was read", "return a copy of the generator's state, at each call")
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

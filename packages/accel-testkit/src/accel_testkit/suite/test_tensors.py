@@ -12,7 +12,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect_equal, outcome
+from accel_testkit.suite.expect import Holds, outcome
 
 pytestmark = pytest.mark.tier("device")
 
@@ -31,22 +31,23 @@ _WHERE = "compare tensor.device.type with the accelerator's, at each call"
 
 
 def test_list_begins_with_float32(accelerator: DeepSpeedAccelerator) -> None:
-    """`supported_dtypes()` is a list of floating torch.dtypes, each once, float32 first."""
+    """`supported_dtypes()` is a list of floating torch.dtypes, each once, float32 first.
+
+    A half type is in it exactly when its question is answered with True.
+    """
     dtypes = accelerator.supported_dtypes()
     holds = Holds({f"{dtypes!r} is a list": isinstance(dtypes, list)})
     dtypes = dtypes if isinstance(dtypes, list) else []
     holds["float32 is first"] = dtypes[:1] == [torch.float32]
     holds["floating types"] = all(isinstance(item, torch.dtype) and item.is_floating_point for item in dtypes)
     holds["each type once"] = len(set(dtypes)) == len(dtypes)
-    holds.expect("supported_dtypes()", "list the floating point types that DeepSpeed may train in")
-
-
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_list_agrees_with_the_answers(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """A half type is in `supported_dtypes()` exactly when its question is answered with True."""
-    listed = {"bf16": torch.bfloat16, "fp16": torch.float16}[name] in accelerator.supported_dtypes()
-    what, found = f"is_{name}_supported", getattr(accelerator, f"is_{name}_supported")()
-    expect_equal(f"{what}() and supported_dtypes()", found, listed, "build the list from the answers")
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        answer = getattr(accelerator, f"is_{name}_supported")()
+        holds.equal(f"is_{name}_supported(), as listed", answer, dtype in dtypes)
+    holds.expect(
+        "supported_dtypes()",
+        "list the floating types that DeepSpeed may train in, as the answers say",
+    )
 
 
 def test_listed_types_are_trained_in(accelerator: DeepSpeedAccelerator) -> None:

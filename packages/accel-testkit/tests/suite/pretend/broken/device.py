@@ -63,9 +63,9 @@ table(
     ("VisibleDevicesAreIgnored", "processes.process_has_the_devices_that_it_is_shown[one]",
      "device_count", lambda self: 2,
      "is_available", lambda self: True),
-    ("CurrentDeviceIsTheRank", "processes.rank_uses_the_device_of_its_local_rank",
+    ("CurrentDeviceIsTheRank", "processes.lazy_calls_come_with_the_first_use",
      "current_device", lambda self: int(os.environ.get("RANK", Good.current_device(self))) % 2),
-    ("EverythingIsAvailableAtFirst", "processes.memory_that_is_used_first_is_not_available",
+    ("EverythingIsAvailableAtFirst", "processes.lazy_calls_come_with_the_first_use",
      "available_memory", lambda self, device_index=None: self.total_memory(device_index)),
     ("UnusedDevicesHaveNoStream", "processes.devices_have_streams_before_their_first_use",
      "current_stream", lambda self, device_index=None: (
@@ -263,7 +263,7 @@ answers(
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 table(
-    ("ListForgetsBfloat16", "tensors.list_agrees_with_the_answers[bf16]",
+    ("ListForgetsBfloat16", "tensors.list_begins_with_float32",
      "supported_dtypes", lambda self: [torch.float32, torch.float16]),
     ("ListHasATypeThatHoldsNothing",
      "tensors.copies_keep_the_values tensors.listed_types_are_trained_in",
@@ -288,8 +288,7 @@ class TritonIsImportedToAnswer(Good):
 table(
     ("StateIsAList", "random.default_generator_is_the_one_in_use random.restored_state_repeats_the_numbers "
      "random.seed_reaches_its_devices random.state_is_a_byte_tensor_on_the_host "
-     "device_index.state_is_restored_on_one_device random.seeding_the_device_leaves_the_host_alone "
-     "random.state_that_was_read_stays",
+     "device_index.state_is_restored_on_one_device random.seeding_the_device_leaves_the_host_alone",
      "get_rng_state", lambda self, device_index=None: Good.get_rng_state(self, device_index).tolist()),
     ("ReadingTheStateDraws", "random.recomputation_draws_the_same_numbers",
      "get_rng_state", lambda self, device_index=None: (
@@ -313,7 +312,7 @@ table(
 )  # fmt: skip
 
 
-@breaks("random.state_that_was_read_stays random.seed_reaches_its_devices")
+@breaks("random.state_is_a_byte_tensor_on_the_host random.seed_reaches_its_devices")
 class StateIsReadIntoOneBuffer(Good):
     def __init__(self):
         super().__init__()

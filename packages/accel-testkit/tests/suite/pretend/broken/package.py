@@ -125,10 +125,10 @@ for _name, _fails, _patch in (
     # It says so even where the variable, which the package names, is set.
     ("variable_is_never_set", "probe.evidence_is_true_of_the_environment", _sets("accel_good.probe.evidence",
            lambda: Evidence(True, True, "all devices: GOOD_VISIBLE_DEVICES is not set"))),
-    ("evidence_reads_what_may_be_missing", "probe.evidence_survives_a_bare_machine",
+    ("evidence_reads_what_may_be_missing", "probe.evidence_is_evidence",
      _sets("accel_good.probe.evidence",
            after(probe.evidence, lambda: os.listdir(os.environ.get("ACCEL_SYSROOT", "/") + "/dev")))),
-    ("evidence_prints", "probe.evidence_leaves_no_trace", _sets("accel_good.probe.evidence",
+    ("evidence_prints", "probe.evidence_is_evidence", _sets("accel_good.probe.evidence",
            after(probe.evidence, lambda: print("looking for devices", file=sys.stderr)))),
     ("confirmation_miscounts", "probe.confirmation_counts_the_devices",
      _sets("accel_good.probe.confirm", lambda: Confirmation(8, "eight devices are pretended"))),
