@@ -63,13 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out what takes long: the training, and most of the engine's configurations",
     )
-    group.addoption(
-        "--stock-answers",
-        metavar="FOLDER",
-        type=Path,
-        help="keep the engine's runs on DeepSpeed's own CPU accelerator in this existing folder, for sessions"
-        " of other accelerators in the same environment",
-    )
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
     group.addoption(
         "--resume", action="store_true", help="go on with the run of --results that a crash or a signal ended"

@@ -14,7 +14,7 @@ import pytest
 
 from accel_testkit import stock_builds
 from accel_testkit.engine import reference
-from accel_testkit.engine.compare import Comparison, expect_scales_follow_overflows
+from accel_testkit.engine.compare import Comparison
 from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
 from accel_testkit.engine.rank import Found
 from accel_testkit.engine.runs import STOCK, RunKey, Runs
@@ -85,14 +85,6 @@ def test_a_second_half_is_compared_with_the_second_half() -> None:
         comparison.with_plain_torch([{configuration.name: first}], first=half)
 
 
-def test_a_training_that_learns_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    flat = {"losses": [4.0] * STEPS, "scales": [1.0] * STEPS, "skipped": [False] * STEPS}
-    monkeypatch.setattr(reference, "of", lambda configuration, ranks: flat)
-    comparison, _ = compared(BY_NAME["fp32 stage 0"])
-    with pytest.raises(pytest.fail.Exception, match="learns nothing"):
-        comparison.with_plain_torch([{"fp32 stage 0": flat}])
-
-
 @pytest.mark.parametrize("answer", [{}, {"fp32 stage 0": "Traceback: it broke"}, {"error": "ended with -9"}])
 def test_a_rank_that_does_not_train_fails_with_its_words(answer: dict[str, Any]) -> None:
     comparison, _ = compared(BY_NAME["fp32 stage 0"])
@@ -113,26 +105,12 @@ def test_bits_have_to_be_the_same_where_the_host_computes(exact: bool, by: float
     assert figures["identical"] is (by == 0)
 
 
-def test_the_matrix_has_a_scale_that_overflows_and_one_that_grows_again() -> None:
+def test_the_reference_learns_and_has_scales_that_overflow_and_grow() -> None:
     found = reference.of(BY_NAME["fp16 stage 3 growing scale"], 1)
+    assert found["losses"][-1] < 0.8 * found["losses"][0]
+    assert found["skipped"].count(False) >= STEPS // 2
     assert found["skipped"][0]
     assert any(second > first for first, second in zip(found["scales"], found["scales"][1:], strict=False))
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("fp16 stage 1", None),
-        ("fp16 stage 3 growing scale", None),
-        ("fp16 stage 2", not_skipped(0)),
-        ("fp16 stage 2", lambda found: found["skipped"].__setitem__(slice(None), [True] * STEPS)),
-        ("fp16 stage 2", add("scales", 1, 1.0)),
-    ],
-)
-def test_scales_have_to_follow_overflows(name: str, change: Change | None) -> None:
-    (answer,) = answers(BY_NAME[name], 1, change)
-    with pytest.raises(pytest.fail.Exception, match="not survived") if change else nullcontext():
-        expect_scales_follow_overflows(BY_NAME[name], answer[name])
 
 
 def test_every_name_is_its_own_and_the_quick_ones_have_every_kind() -> None:
@@ -142,7 +120,6 @@ def test_every_name_is_its_own_and_the_quick_ones_have_every_kind() -> None:
     assert {configuration.dtype for configuration in quick} == {"fp32", "bf16", "fp16"}
     assert any(c.resume for c in quick)
     assert any(c.accumulate > 1 for c in quick)
-    assert any(c.overflows for c in quick)
     assert {c.optimizer for c in quick} == {"torch", "fused", "host"}
 
 
@@ -178,9 +155,9 @@ def _no_builds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
-def answered(launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None) -> Any:
+def answered(launcher: Recording, *kinds: RunKey) -> Any:
     """Ranks, origin and whether it is stock DeepSpeed, of what was started."""
-    with Runs(launcher, MATRIX, Path("checkpoints"), stock_answers) as runs:  # type: ignore[arg-type]
+    with Runs(launcher, MATRIX, Path("checkpoints")) as runs:  # type: ignore[arg-type]
         for kind in kinds:
             assert len(runs.answers(kind)) == kind.ranks
     return sorted((ranks, order["origin"], order["stock"]) for ranks, order, _ in launcher.started)
@@ -233,25 +210,3 @@ def test_a_run_on_another_accelerator_fails() -> None:
     launcher = Recording(accelerator="accel_cpu.accelerator.CPU_Accelerator")
     with pytest.raises(pytest.fail.Exception, match="ran on another accelerator"):
         answered(launcher, RunKey(2))
-
-
-def test_the_measure_is_shared_between_sessions_that_name_a_folder(tmp_path: Path) -> None:
-    kinds = [RunKey(1), RunKey(1, stock=True), RunKey(2, stock=True)]
-    first, second = Recording(), Recording()
-    assert answered(first, *kinds, stock_answers=tmp_path) == [(1, 0, False), (1, 0, True), (2, 0, True)]
-    assert answered(second, *kinds, stock_answers=tmp_path) == [(1, 0, False)]
-
-
-def test_a_measure_that_failed_is_not_shared(tmp_path: Path) -> None:
-    launcher = Recording(error="ended with 1")
-    for _ in range(2):
-        answered(launcher, RunKey(2, stock=True), stock_answers=tmp_path)
-    assert len(launcher.started) == 2
-
-
-def test_measures_of_other_configurations_are_apart(tmp_path: Path) -> None:
-    launcher = Recording()
-    for chosen in (MATRIX[:2], MATRIX[:3]):
-        with Runs(launcher, chosen, tmp_path, tmp_path) as runs:  # type: ignore[arg-type]
-            runs.answers(RunKey(2, stock=True))
-    assert len(launcher.started) == 2

@@ -76,11 +76,6 @@ class Configuration:
         return self.optimizer == "torch"
 
     @property
-    def overflows(self) -> bool:
-        """True if the first loss scale is too large."""
-        return self.dtype == "fp16" and self.scaling.dynamic and self.fault != _UNSCALED
-
-    @property
     def warms_up(self) -> bool:
         """Return whether DeepSpeed first takes a step on zero gradients, which counts for Adam (docs/upstream.md)."""
         return self.stage == 0 and self.dtype != "fp32"

@@ -35,10 +35,7 @@ def runs(
         spec.params["configuration"].name for spec in parameters if spec and "configuration" in spec.params
     }
     chosen = [configuration for configuration in MATRIX if configuration.name in names]
-    shared = request.config.getoption("stock_answers")
-    with Runs(
-        launcher, chosen, tmp_path_factory.mktemp("checkpoints"), shared, _noting(request.config)
-    ) as found:
+    with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints"), _noting(request.config)) as found:
         yield found
 
 

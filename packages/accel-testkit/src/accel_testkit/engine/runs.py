@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from accel_testkit import stock_builds
 from accel_testkit.engine.configurations import Configuration
 from accel_testkit.engine.rank import Order
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.launch import LIMIT, RankLauncher, write
+from accel_testkit.suite.launch import LIMIT, RankLauncher
 
 Answers = list[dict[str, Any]]
 STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
@@ -67,18 +66,12 @@ class Runs:
         launcher: RankLauncher,
         chosen: Sequence[Configuration],
         checkpoints: Path,
-        stock_answers: Path | None = None,
         note: Note = lambda text: None,
     ) -> None:
-        """Start nothing.
-
-        stock_answers: an existing folder, in which runs of DeepSpeed's own CPU accelerator are kept for other
-        sessions of the same environment. note: called with the progress of the runs.
-        """
+        """Start nothing. note: called with the progress of the runs."""
         self._launcher = launcher
         self._chosen = chosen
         self._checkpoints = checkpoints
-        self._stock_answers = stock_answers
         self._note = note
         self._not_started = ""
         self._threads = ThreadPoolExecutor(max_workers=2)
@@ -112,20 +105,12 @@ class Runs:
             c for c in self._chosen if (c.same_arithmetic or not key.stock) and (c.moves or not key.origin)
         ]
         order = Order([c.name for c in wanted], str(folder), key.origin, key.stock)
-        # Who goes on from a checkpoint needs more of an earlier run than its answers.
-        kept = self._kept(key, order.names) if key.stock and not key.origin else None
-        if kept and kept.is_file():
-            known: Answers = json.loads(kept.read_text(encoding="utf-8"))
-            return known
         with stock_builds.started(self._start_stock) if key.stock else nullcontext():
             environment = _stock() if key.stock else {}
             limit, noting = LIMIT + _EACH * len(wanted), self._noting(key, len(wanted))
-            answers = self._launcher.run(
+            return self._launcher.run(
                 "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit, waiting=noting
             )
-        if kept and not any("error" in answer for answer in answers):
-            write(kept, answers)
-        return answers
 
     def _start_stock(self) -> None:
         """Start DeepSpeed's own CPU on one rank, so that it compiles. A failure is not tried again."""
@@ -165,10 +150,3 @@ class Runs:
                 self._note(f"{trained} of {configurations} configurations on {whose}")
 
         return noting
-
-    def _kept(self, key: RunKey, names: list[str]) -> Path | None:
-        """Return the file with the answers of such a run, which may not exist."""
-        if self._stock_answers is None:
-            return None
-        digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()
-        return self._stock_answers / f"{key.ranks}-{digest[:16]}.json"
