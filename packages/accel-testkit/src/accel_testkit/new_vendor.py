@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import keyword
 import re
 import sys
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         _ask_torch(args.key, args.privateuse1)
     target = _target(args.out / f"accel-{args.key}")
     render({**answers, "privateuse1": args.privateuse1}, target)
-    sys.stdout.write(_next_steps(args.key, target, args.privateuse1, has_url=bool(args.url)))
+    sys.stdout.write(_next_steps(args.key, target, args.privateuse1))
     return 0
 
 
@@ -167,36 +166,16 @@ def _target(folder: Path) -> Path:
     return folder
 
 
-def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> str:
+def _next_steps(key: str, target: Path, simulated: bool) -> str:
     device = "accel sim tests/simulated.json -- " if simulated else ""
-    suite = f"python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host"
-    steps = [*_host(), (f"cd {target}", ""), ("pip install -e .", "")]
-    if simulated:
-        steps.append(
-            (f"{device}accel doctor", f"{key} is chosen, with 2 devices; the first run compiles them")
-        )
-    steps += [
-        ("python -m pytest", "the package's own tests"),
-        (device + suite, "the conformance suite, as far as a host goes"),
-        (f"edit src/accel_{key}/", "what is different about your device: probe, class, traits, ops"),
-    ]
-    if not has_url:
-        steps.append(("grep -rn forge.example .", "placeholders of the repository's address, to be replaced"))
-    steps.append(("read CONTRIBUTING.md", "tox, the first push, the pipeline, a release"))
-    lines = [
-        f" {number}. {step}\n" + (f"      {why}\n" if why else "")
-        for number, (step, why) in enumerate(steps, 1)
-    ]
-    return (
-        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not install.ON_INDEX else ''}"
-        f"How each part works: {page('writing-a-vendor')}\n"
-    )
+    return f"""made {target}
 
+Next:
+  cd {target}
+  pip install -e .
+  python -m pytest
+  {device}python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host
 
-def _host() -> list[tuple[str, str]]:
-    """The step that installs accel-ops, where it is missing."""
-    try:
-        importlib.metadata.version("accel-ops")
-    except importlib.metadata.PackageNotFoundError:
-        return [(install.pip_install("accel-ops"), "the package needs it")]
-    return []
+Then edit src/accel_{key}/ (probe, class, traits, ops), and read CONTRIBUTING.md: the first push, a release.
+{_WHEELS if not install.ON_INDEX else ""}How each part works: {page("writing-a-vendor")}
+"""

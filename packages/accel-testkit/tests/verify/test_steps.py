@@ -197,14 +197,3 @@ def test_progress_is_shown_while_a_step_runs(tmp_path: Path) -> None:
     row = step("device", program).run("cpu", "quick", tmp_path / "step", _LIMIT, tick)
     assert row.state == "passed"
     assert "2 checks" in seen
-
-
-def test_a_package_that_is_required_and_not_installed_is_named(tmp_path, monkeypatch) -> None:
-    metadata = tmp_path / "path" / "accel_testkit-7.dist-info" / "METADATA"  # as of `pip install --no-deps`
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text("Name: accel-testkit\nVersion: 7\nRequires-Dist: accel-absent>=2\n", encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(metadata.parents[1]), prepend=os.pathsep)
-    row = _BY_NAME["machine"].run("cpu", "quick", tmp_path / "step", _LIMIT, lambda far: None)
-    assert row.state == "failed"
-    assert [failure["name"] for failure in row.failures] == ["accel-absent"]
-    assert "accel-testkit 7 needs accel-absent>=2; do: install it" in row.failures[0]["reason"]

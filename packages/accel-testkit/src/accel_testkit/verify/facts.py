@@ -14,8 +14,6 @@ import sys
 from subprocess import TimeoutExpired
 from typing import Any
 
-from packaging.requirements import Requirement
-
 from accel_core.processes import run
 from accel_core.selection.candidates import discover
 from accel_testkit.verify.steps import ANSWER, answer
@@ -64,7 +62,7 @@ def main() -> int:
     output = _tool(key)
     rows += [_row("driver's tool", output)] if output else []
     first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
-    answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows, "failures": _unfit()})
+    answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows})
     return 0
 
 
@@ -79,23 +77,6 @@ def _second_rank_has_a_device() -> bool:
         return run([sys.executable, "-c", code], _SECOND_SECONDS, env=environment).returncode == 0
     except TimeoutExpired:
         return False
-
-
-def _unfit() -> list[dict[str, str]]:
-    """Return a failure for each package of this project that is not of a release that accel-testkit needs."""
-    failures = []
-    for needed in map(Requirement, importlib.metadata.requires("accel-testkit") or ()):
-        if not needed.name.startswith("accel-") or (needed.marker and not needed.marker.evaluate()):
-            continue
-        reason = f"accel-testkit {importlib.metadata.version('accel-testkit')} needs {needed}"
-        try:
-            version = importlib.metadata.version(needed.name)
-        except importlib.metadata.PackageNotFoundError:  # of `pip install --no-deps`
-            failures.append({"name": needed.name, "reason": f"{reason}; do: install it"})
-            continue
-        if not needed.specifier.contains(version, prereleases=True):
-            failures.append({"name": f"{needed.name} {version}", "reason": f"{reason}; do: upgrade both"})
-    return failures
 
 
 def _row(fact: str, value: str) -> dict[str, str]:
