@@ -306,22 +306,9 @@ def _sequences(of: Optimizer, new: Numbers) -> Iterator[Sample]:
     """Yield five steps of one optimizer, whose hyperparameters change, and steps of two in turn."""
     # No tensor is empty where a function of the device takes one tensor.
     sizes = _SIZES if of.many or of.host else _SIZES[1:]
-    yield _following(of, new, _uniform(of, new, sizes)[1:], 0)
+    yield _steps(of, new, [_uniform(of, new, sizes)[1:]], _ALONE)
     if of.host:
-        lists = [_uniform(of, new, (9, 300), seed=seed)[1:] for seed in range(2)]
-        yield _in_turn(of, new, lists, 0)
-
-
-def _following(of: Optimizer, new: Numbers, lists: Lists, number: int) -> Sample:
-    """Return a step of the schedule; the next one goes on from its results."""
-    grads = _uniform(of, new, [each.shape for each in lists[0]], seed=number)[0]
-    step = of.sample(new, f"step {number}", [grads, *lists], of.values(number), _below_one, offset=1)
-
-    def then(found: list[Tensor]) -> Sample | None:
-        return _following(of, new, _listed(lists, found), number + 1) if number < 4 else None
-
-    begin = step.arguments["begin"] if number == 0 else ()
-    return replace(step, arguments={**step.arguments, "begin": begin}, then=then)
+        yield _steps(of, new, [_uniform(of, new, (9, 300), seed=seed)[1:] for seed in range(2)], _TURNS)
 
 
 def _listed(like: Lists, found: list[Tensor]) -> Lists:
@@ -331,23 +318,30 @@ def _listed(like: Lists, found: list[Tensor]) -> Lists:
 
 
 #: Which of two optimizers takes a step, whether with the other settings, and what is done before.
+_ALONE = ((0, False, ("create",)), *[(0, False, ())] * 4)
 _TURNS = (
     (0, False, ("create",)), (1, True, ("create",)), (0, False, ()), (1, True, ()),
     (1, False, ("destroy", "destroy", "create")), (0, True, ("create",)),
 )  # fmt: skip
 
 
-def _in_turn(of: Optimizer, new: Numbers, both: list[Lists], turn: int) -> Sample:
-    """Return a step of one of two optimizers of other settings, which are created again in between."""
-    which, changed, begin = _TURNS[turn]
+def _steps(
+    of: Optimizer,
+    new: Numbers,
+    each: list[Lists],
+    turns: tuple[tuple[int, bool, tuple[str, ...]], ...],
+    turn: int = 0,
+) -> Sample:
+    """Return a step of one of the optimizers, which may be created again before; the next step goes on from it."""
+    which, changed, begin = turns[turn]
     taking = replace(of, settings={key: value is not changed for key, value in of.settings.items()})
-    lists = both[which]
-    grads = _uniform(of, new, [each.shape for each in lists[0]], seed=turn)[0]
-    step = taking.sample(new, f"turn {turn}", [grads, *lists], taking.values(turn % 5), _below_one)
+    lists = each[which]
+    grads = _uniform(of, new, [one.shape for one in lists[0]], seed=turn)[0]
+    step = taking.sample(new, f"turn {turn}", [grads, *lists], taking.values(turn % 5), _below_one, offset=1)
 
     def then(found: list[Tensor]) -> Sample | None:
-        after = [_listed(lists, found) if number == which else each for number, each in enumerate(both)]
-        return _in_turn(of, new, after, turn + 1) if turn < len(_TURNS) - 1 else None
+        after = [_listed(lists, found) if number == which else one for number, one in enumerate(each)]
+        return _steps(of, new, after, turns, turn + 1) if turn < len(turns) - 1 else None
 
     arguments = step.arguments | {"id": of.number + 4 * which, "begin": begin}
     return replace(step, arguments=arguments, then=then)

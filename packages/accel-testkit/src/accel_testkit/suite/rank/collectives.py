@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._pytree import tree_leaves
 
 Operation = Callable[[torch.Tensor], Any]
 #: Guards against a hang, in seconds.
@@ -76,13 +77,6 @@ def _together(function: Callable[..., Any], size: int, tensor: torch.Tensor) -> 
     return results
 
 
-def _parts(function: Callable[..., Any], tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Do an operation whose result is a tensor for each rank."""
-    parts = [torch.zeros_like(tensor) for _ in range(2)]
-    function(parts, tensor)
-    return parts
-
-
 def _from_rank_1(receive: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> torch.Tensor:
     if dist.get_rank() == 1:
         dist.send(tensor, dst=0)
@@ -115,60 +109,33 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def _all_gather_coalesced(tensor: torch.Tensor) -> list[torch.Tensor]:
-    parts = [[torch.zeros_like(tensor)] for _ in range(2)]
-    dist.all_gather_coalesced(parts, [tensor])
-    return [part for list_of_rank in parts for part in list_of_rank]
+def _in(results: list[Any], operation: Callable[[Any], Any]) -> list[torch.Tensor]:
+    """Do an operation that writes into tensors, or lists of them; return the tensors."""
+    operation(results)
+    leaves: list[torch.Tensor] = tree_leaves(results)
+    return leaves
 
 
-def _all_reduce_coalesced(tensor: torch.Tensor) -> list[torch.Tensor]:
-    tensors = [tensor, tensor * 2]
-    dist.all_reduce_coalesced(tensors)
-    return tensors
-
-
-def _reduce(tensor: torch.Tensor) -> list[torch.Tensor]:
-    dist.reduce(tensor, dst=0)
-    return [tensor] if dist.get_rank() == 0 else []  # the others' tensors are anything
-
-
-def _reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
-    return _into(lambda result, mine: dist.reduce_scatter(result, list(mine.split(1))), 1, tensor)
-
-
-def _gather(tensor: torch.Tensor) -> list[torch.Tensor]:
-    parts = [torch.zeros_like(tensor) for _ in range(2)] if dist.get_rank() == 1 else []
-    dist.gather(tensor, parts or None, dst=1)
-    return parts
-
-
-def _scatter(tensor: torch.Tensor) -> torch.Tensor:
-    result = tensor.new_zeros(1)
-    dist.scatter(result, list(tensor.split(1)) if dist.get_rank() == 1 else None, src=1)
-    return result
-
-
-def _all_to_all(tensor: torch.Tensor) -> list[torch.Tensor]:
-    parts = [tensor.new_zeros(1) for _ in range(2)]
-    dist.all_to_all(parts, list(tensor.split(1)))
-    return parts
+def _on_rank_1(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return tensors if dist.get_rank() == 1 else []
 
 
 OF_GLOO: dict[str, Operation] = {
-    "all_gather": lambda tensor: _parts(dist.all_gather, tensor),
-    "all_gather_coalesced": _all_gather_coalesced,
-    "all_gather_into_tensor, several at once": lambda tensor: _together(
-        dist.all_gather_into_tensor, 4, tensor
+    "all_gather": lambda t: _in([t * 0, t * 0], lambda parts: dist.all_gather(parts, t)),
+    "all_gather_coalesced": lambda t: _in([[t * 0], [t * 0]], lambda parts: dist.all_gather_coalesced(parts, [t])),
+    "all_gather_into_tensor, several at once": lambda t: _together(dist.all_gather_into_tensor, 4, t),
+    "all_reduce_coalesced": lambda t: _in([t, t * 2], dist.all_reduce_coalesced),
+    # What rank 0 holds: the tensor of rank 1 is anything.
+    "reduce": lambda t: _in([t], lambda one: dist.reduce(*one, dst=0))[dist.get_rank():],
+    "reduce_scatter": lambda t: _into(lambda result, mine: dist.reduce_scatter(result, list(mine.split(1))), 1, t),
+    "reduce_scatter_tensor, several at once": lambda t: _together(dist.reduce_scatter_tensor, 1, t),
+    "gather": lambda t: _in(_on_rank_1([t * 0, t * 0]), lambda parts: dist.gather(t, parts or None, dst=1)),
+    "scatter": lambda t: _into(
+        lambda result, mine: dist.scatter(result, _on_rank_1(list(mine.split(1))) or None, src=1), 1, t
     ),
-    "all_reduce_coalesced": _all_reduce_coalesced,
-    "reduce": _reduce,
-    "reduce_scatter": _reduce_scatter,
-    "reduce_scatter_tensor, several at once": lambda tensor: _together(dist.reduce_scatter_tensor, 1, tensor),
-    "gather": _gather,
-    "scatter": _scatter,
-    "all_to_all": _all_to_all,
-    "recv from anyone": lambda tensor: _from_rank_1(dist.recv, tensor),
-}
+    "all_to_all": lambda t: _in(list((t * 0).split(1)), lambda parts: dist.all_to_all(parts, list(t.split(1)))),
+    "recv from anyone": lambda t: _from_rank_1(dist.recv, t),
+}  # fmt: skip
 
 
 def _barrier(folder: Path) -> dict[str, float]:
