@@ -126,7 +126,7 @@ OF_GLOO: dict[str, Operation] = {
     "all_gather_into_tensor, several at once": lambda t: _together(dist.all_gather_into_tensor, 4, t),
     "all_reduce_coalesced": lambda t: _in([t, t * 2], dist.all_reduce_coalesced),
     # What rank 0 holds: the tensor of rank 1 is anything.
-    "reduce": lambda t: _in([t], lambda one: dist.reduce(*one, dst=0))[dist.get_rank():],
+    "reduce": lambda t: _in([t], lambda one: dist.reduce(one[0], dst=0))[dist.get_rank():],
     "reduce_scatter": lambda t: _into(lambda result, mine: dist.reduce_scatter(result, list(mine.split(1))), 1, t),
     "reduce_scatter_tensor, several at once": lambda t: _together(dist.reduce_scatter_tensor, 1, t),
     "gather": lambda t: _in(_on_rank_1([t * 0, t * 0]), lambda parts: dist.gather(t, parts or None, dst=1)),
