@@ -57,28 +57,19 @@ _OF_A_NODE = (
 )  # fmt: skip
 
 
-def _expect_names(names: object, what: str, do: str, *, some: bool) -> None:
-    holds = Holds()
-    holds.equal("its type", type(names), list)
-    holds[f"all of {names!r} are (beginnings of) variable names"] = all(
-        isinstance(name, str) and _NAME.fullmatch(name)
-        for name in names  # type: ignore[attr-defined]
-    )
-    holds["it names one"] = names or not some
-    holds.expect(what, do)
+def _are_names(names: object) -> bool:
+    """True for a list of (beginnings of) names of variables."""
+    texts = names if isinstance(names, list) else [None]
+    return all(isinstance(name, str) and _NAME.fullmatch(name) for name in texts)
 
 
 @pytest.mark.needs("visible_devices")
 def test_visible_devices_have_a_variable(accelerator: DeepSpeedAccelerator) -> None:
     """`visible_devices_envs()` names at least one variable: DeepSpeed's runner takes the first."""
+    names = accelerator.visible_devices_envs()
+    holds = Holds({f"{names!r} is a list of names of variables": names and _are_names(names)})
     do = "name the variable by which the runtime shows a process some devices only"
-    _expect_names(accelerator.visible_devices_envs(), "visible_devices_envs()", do, some=True)
-
-
-def test_exported_prefixes_are_names(accelerator: DeepSpeedAccelerator) -> None:
-    """`export_envs()` is a list of prefixes, none of them empty: an empty one would export everything."""
-    do = 'list what ranks on other machines need, such as ["HCCL_", "LD_LIBRARY"]'
-    _expect_names(accelerator.export_envs(), "export_envs()", do, some=False)
+    holds.expect("visible_devices_envs()", do)
 
 
 _IDS: dict[str, list[int | str]] = {
@@ -156,22 +147,20 @@ def test_questions_leave_no_trace(accelerator: DeepSpeedAccelerator) -> None:
 
 
 def test_exports_have_what_ranks_need(accelerator: DeepSpeedAccelerator, vendor: Vendor | None) -> None:
-    """`export_envs()` has prefixes for the collective library, and for what users of it and of the runtime set."""
+    """`export_envs()` has prefixes for the collective library, and for what users of it and of the runtime set.
+
+    It is a list. No prefix begins a variable of one process, user or machine; an empty one would export everything.
+    """
     prefixes, backend = accelerator.export_envs(), str(accelerator.communication_backend_name())
-    holds = Holds()
+    holds = Holds({f"{prefixes!r} is a list of beginnings of names": _are_names(prefixes)})
     library = any(prefix.strip("_") and prefix.strip("_") in backend.upper() for prefix in prefixes)
     holds[f"a prefix for the backend {backend}, such as {backend.upper()}_"] = library
     for name in (*_OF_BACKENDS.get(backend, ()), *_OF_VENDORS.get(vendor.key if vendor else "", ())):
         holds[f"a prefix of {name}"] = name.startswith(tuple(prefixes))
-    do = "add the beginnings of these names: remote ranks are set up alike"
+    for name in _OF_A_NODE:
+        holds[f"{name} stays"] = not name.startswith(tuple(prefixes))
+    do = "add the beginnings of these names, written out, with the underscore: remote ranks are set up alike"
     holds.expect(f"export_envs() {prefixes}", do)
-
-
-def test_exports_leave_out_what_is_a_node_s_own(accelerator: DeepSpeedAccelerator) -> None:
-    """No prefix of `export_envs()` begins a variable of one process, user or machine, which launchers would send."""
-    prefixes = tuple(accelerator.export_envs())
-    holds = Holds({f"{name} stays": not name.startswith(prefixes) for name in _OF_A_NODE})
-    holds.expect(f"export_envs() {prefixes}", "write the prefixes out, with the underscore")
 
 
 def test_constructor_keeps_what_is_set(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

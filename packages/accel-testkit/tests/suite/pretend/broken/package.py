@@ -227,8 +227,8 @@ _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
 _GIVEN = "environment.visible_devices_are_the_ids_given"
 
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
-answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
-answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
+answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_have_what_ranks_need")
+answers({"export_envs": ("GLOO_",)}, "environment.exports_have_what_ranks_need")
 table(
     ("RangesLeaveTheDomainOut", "environment.domain_gets_its_ranges", "supports_nvtx_domain", True),
     # A profiler formats the name.
