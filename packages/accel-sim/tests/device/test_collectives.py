@@ -147,18 +147,11 @@ def test_premultiplied_sums() -> None:
         refuses("PreMulSum Data type must be", dist.all_reduce, mine(2, dtype=torch.int32), op=op)
 
 
-def test_npu_backend_has_torch_npu_names() -> None:
+def test_npu_has_the_backends_of_torch_npu() -> None:
     _rank, _size, device = here()
     if device.type != "npu":
         pytest.skip("HCCL is the npu's")
     distributed: Any = dist
-    backend: Any = distributed.group.WORLD._get_backend(device)
-    assert type(backend).__name__ == "ProcessGroupHCCL"
-    assert (backend.options.backend, backend.options._timeout) == ("hccl", timedelta(seconds=60))
-    backend._set_default_timeout(timedelta(seconds=50))
-    assert backend.options._timeout == timedelta(seconds=50)
-    backend._set_default_timeout(timedelta(seconds=60))
-    assert isinstance(backend.get_hccl_comm_name(0), str)
     assert distributed.is_hccl_available()
     assert "lccl" in dist.Backend.backend_list
     assert dist.Backend.default_device_backend_map["npu"] == "hccl"

@@ -14,7 +14,6 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
-#include <pybind11/chrono.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -191,36 +190,19 @@ class SimWork final : public c10d::Work {
   void blockCurrentStream() override { wait(); }
   // Completed by the thread that completes the last part; does not wait.
   c10::intrusive_ptr<Future> getFuture() override {
-    struct State {
-      c10::intrusive_ptr<SimWork> work;
-      c10::intrusive_ptr<Future> future;
-      std::atomic<size_t> pending;
-      std::mutex mutex;
-      std::exception_ptr error;
-      void one_less(std::exception_ptr failed) {
-        if (failed) {
-          std::lock_guard<std::mutex> lock(mutex);
-          error = failed;
-        }
-        if (--pending == 0) work->complete(*future, error);
-      }
-    };
     std::vector<c10::Device> devices;
     for (const auto& output : outputs_) {
       if (is_simulated(output) && std::find(devices.begin(), devices.end(), output.device()) == devices.end()) {
         devices.push_back(output.device());
       }
     }
-    auto state = std::make_shared<State>();
-    state->work = shared();
-    state->future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
-    state->pending = parts_.size() + 1;
-    for (const auto& part : parts_) {
-      part->getFuture()->addCallback(
-          [state](Future& done) { state->one_less(done.hasError() ? done.exception_ptr() : nullptr); });
-    }
-    state->one_less(nullptr);
-    return state->future;
+    c10::List<c10::intrusive_ptr<Future>> parts(c10::FutureType::create(c10::AnyType::get()));
+    for (const auto& part : parts_) parts.push_back(part->getFuture());
+    auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+    c10::collectAll(parts)->addCallback([work = shared(), future](Future& done) {
+      work->complete(*future, done.hasError() ? done.exception_ptr() : nullptr);
+    });
+    return future;
   }
 
   // Finishes the parts that are done, unless work is deferred; not a wait. Returns whether all are finished.
@@ -460,8 +442,15 @@ bool equal_sizes(const Tensors& tensors) {
   return true;
 }
 
+// operation, root: of a Call. finish: what remains once gloo is done. writes: the outputs change.
+struct Rest {
+  int64_t operation = -1, root = -1;
+  std::function<void()> finish = nullptr;
+  bool writes = true;
+};
+
 // gloo on aliases of the device's memory.
-class SimBackend : public c10d::Backend {
+class SimBackend final : public c10d::Backend {
  public:
   SimBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name)
       : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), name_(std::move(name)),
@@ -489,11 +478,11 @@ class SimBackend : public c10d::Backend {
     check_moved(name_, tensors);
     const auto root = options.rootRank;
     const bool mine = root == rank_;
-    auto part = agreed(
-        {OpType::BROADCAST, tensors.at(0), tensors[0]}, mine ? to_each(tensors[0]) : none(),
-        mine ? none() : of_one(root, tensors[0]), -1, root,
-        [hosts = each_bytes(tensors), options, gloo = gloo_]() mutable { return gloo->broadcast(hosts, options); });
-    return started(OpType::BROADCAST, {part}, tensors);
+    return collective(
+        OpType::BROADCAST, tensors.at(0), tensors[0], mine ? to_each(tensors[0]) : none(),
+        mine ? none() : of_one(root, tensors[0]), tensors,
+        [hosts = each_bytes(tensors), options, gloo = gloo_]() mutable { return gloo->broadcast(hosts, options); },
+        {.root = root});
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     TORCH_CHECK(tensors.size() == 1, "a process has one tensor in an all_reduce, found ", tensors.size());
@@ -514,11 +503,10 @@ class SimBackend : public c10d::Backend {
     auto inner = options;
     inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
     auto rest = root ? completion(options.reduceOp, hosts[0], host, size_) : nullptr;
-    auto part = agreed(
-        {OpType::REDUCE, tensors[0], tensors[0]}, of_one(options.rootRank, tensors[0]), root ? to_each(tensors[0]) : none(),
-        static_cast<int64_t>(options.reduceOp.op_), options.rootRank,
-        [hosts, inner, gloo = gloo_]() mutable { return gloo->reduce(hosts, inner); });
-    return started(OpType::REDUCE, {part}, tensors, rest, root);
+    return collective(
+        OpType::REDUCE, tensors[0], tensors[0], of_one(options.rootRank, tensors[0]), root ? to_each(tensors[0]) : none(),
+        tensors, [hosts, inner, gloo = gloo_]() mutable { return gloo->reduce(hosts, inner); },
+        {number(options.reduceOp), options.rootRank, rest, root});
   }
   WorkPtr allgather(
       std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -540,8 +528,7 @@ class SimBackend : public c10d::Backend {
       }
       return last;
     };
-    auto part = agreed({OpType::ALLGATHER, inputs[0], mine[0]}, to_each(inputs[0]), of_each(mine), start);
-    return started(OpType::ALLGATHER, {part}, mine);
+    return collective(OpType::ALLGATHER, inputs[0], mine[0], to_each(inputs[0]), of_each(mine), mine, start);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     DeviceWorkGuard inside;
@@ -550,10 +537,9 @@ class SimBackend : public c10d::Backend {
     auto to = bytes(output);
     // The input may be a piece of the output.
     auto from = input.is_alias_of(output) ? bytes(input).clone() : bytes(input);
-    auto part = agreed(
-        {OpType::_ALLGATHER_BASE, input, output}, to_each(input), to_each(input),
+    return collective(
+        OpType::_ALLGATHER_BASE, input, output, to_each(input), to_each(input), {output},
         [to, from, options, gloo = gloo_]() mutable { return gloo->_allgather_base(to, from, options); });
-    return started(OpType::_ALLGATHER_BASE, {part}, {output});
   }
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -570,10 +556,10 @@ class SimBackend : public c10d::Backend {
     for (const auto& list : outputs) hosts.push_back(each_bytes(list));
     auto sources = each_bytes(inputs);
     const auto to = outputs.empty() ? Tensors() : outputs[0];
-    auto part = agreed(
-        {OpType::GATHER, inputs[0], inputs[0]}, of_one(options.rootRank, inputs[0]), to.empty() ? none() : of_each(to), -1,
-        options.rootRank, [hosts, sources, options, gloo = gloo_]() mutable { return gloo->gather(hosts, sources, options); });
-    return started(OpType::GATHER, {part}, to);
+    return collective(
+        OpType::GATHER, inputs[0], inputs[0], of_one(options.rootRank, inputs[0]), to.empty() ? none() : of_each(to), to,
+        [hosts, sources, options, gloo = gloo_]() mutable { return gloo->gather(hosts, sources, options); },
+        {.root = options.rootRank});
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
     check_moved(name_, outputs);
@@ -581,11 +567,11 @@ class SimBackend : public c10d::Backend {
     std::vector<Tensors> sources;
     for (const auto& list : inputs) sources.push_back(each_bytes(list));
     auto hosts = each_bytes(outputs);
-    auto part = agreed(
-        {OpType::SCATTER, outputs[0], outputs[0]}, inputs.empty() ? none() : of_each(inputs[0]),
-        of_one(options.rootRank, outputs[0]), -1, options.rootRank,
-        [hosts, sources, options, gloo = gloo_]() mutable { return gloo->scatter(hosts, sources, options); });
-    return started(OpType::SCATTER, {part}, outputs);
+    return collective(
+        OpType::SCATTER, outputs[0], outputs[0], inputs.empty() ? none() : of_each(inputs[0]),
+        of_one(options.rootRank, outputs[0]), outputs,
+        [hosts, sources, options, gloo = gloo_]() mutable { return gloo->scatter(hosts, sources, options); },
+        {.root = options.rootRank});
   }
   // An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
   WorkPtr reduce_scatter(
@@ -604,10 +590,10 @@ class SimBackend : public c10d::Backend {
     all.reduceOp = on_gloo(options.reduceOp, outputs[0].scalar_type());
     all.timeout = options.timeout;
     auto rest = completion(options.reduceOp, mine, to, size_);
-    auto part = agreed(
-        {OpType::REDUCE_SCATTER, inputs[0][0], outputs[0]}, of_each(inputs[0]), to_each(outputs[0]), options.reduceOp,
-        [hosts, all, gloo = gloo_]() mutable { return gloo->allreduce(hosts, all); });
-    return started(OpType::REDUCE_SCATTER, {part}, outputs, std::move(rest));
+    return collective(
+        OpType::REDUCE_SCATTER, inputs[0][0], outputs[0], of_each(inputs[0]), to_each(outputs[0]), outputs,
+        [hosts, all, gloo = gloo_]() mutable { return gloo->allreduce(hosts, all); },
+        {.operation = number(options.reduceOp), .finish = std::move(rest)});
   }
   WorkPtr _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
@@ -629,11 +615,9 @@ class SimBackend : public c10d::Backend {
     auto to = bytes(output), from = bytes(input);
     // gloo takes the sizes away from its caller: these are copies.
     auto to_sizes = byte_splits(output_sizes, output, size_), from_sizes = byte_splits(input_sizes, input, size_);
-    auto part = agreed(
-        {OpType::ALLTOALL_BASE, input, output}, from_sizes, to_sizes, [=, gloo = gloo_]() mutable {
-          return gloo->alltoall_base(to, from, to_sizes, from_sizes, options);
-        });
-    return started(OpType::ALLTOALL_BASE, {part}, {output});
+    return collective(
+        OpType::ALLTOALL_BASE, input, output, from_sizes, to_sizes, {output},
+        [=, gloo = gloo_]() mutable { return gloo->alltoall_base(to, from, to_sizes, from_sizes, options); });
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     DeviceWorkGuard inside;
@@ -645,11 +629,10 @@ class SimBackend : public c10d::Backend {
     for (const auto& host : hosts) total += to_sizes.emplace_back(host.numel());
     for (const auto& input : inputs) from_sizes.push_back(static_cast<int64_t>(input.nbytes()));
     auto to = at::empty({total}, at::TensorOptions().dtype(at::kByte));
-    auto part = agreed(
-        {OpType::ALLTOALL, inputs.at(0), outputs.at(0)}, from_sizes, to_sizes, [=, gloo = gloo_]() mutable {
-          return gloo->alltoall_base(to, from, to_sizes, from_sizes, options);
-        });
-    return started(OpType::ALLTOALL, {part}, outputs, [to, hosts] { copy_pieces(to, hosts); });
+    return collective(
+        OpType::ALLTOALL, inputs.at(0), outputs.at(0), from_sizes, to_sizes, outputs,
+        [=, gloo = gloo_]() mutable { return gloo->alltoall_base(to, from, to_sizes, from_sizes, options); },
+        {.finish = [to, hosts] { copy_pieces(to, hosts); }});
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     check_moved(name_, tensors);
@@ -665,18 +648,14 @@ class SimBackend : public c10d::Backend {
     return started(OpType::RECVANYSOURCE, {part}, tensors);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    const Agreed all{OpType::BARRIER, at::Tensor(), at::Tensor()};
-    auto part = agreed(all, none(), none(), [options, gloo = gloo_] { return gloo->barrier(options); });
-    return started(OpType::BARRIER, {part}, {});
+    const at::Tensor nothing;
+    return collective(
+        OpType::BARRIER, nothing, nothing, none(), none(), {}, [options, gloo = gloo_] { return gloo->barrier(options); });
   }
 
  private:
   using Sizes = std::vector<int64_t>;
   using Start = std::function<WorkPtr()>;
-  struct Agreed {
-    OpType type;
-    at::Tensor given, taken;  // for their dtypes
-  };
   Sizes none() const { return Sizes(static_cast<size_t>(size_)); }
   Sizes to_each(const at::Tensor& tensor) const {
     return Sizes(static_cast<size_t>(size_), static_cast<int64_t>(tensor.nbytes()));
@@ -692,17 +671,16 @@ class SimBackend : public c10d::Backend {
     for (const auto& tensor : tensors) sizes.push_back(static_cast<int64_t>(tensor.nbytes()));
     return sizes;
   }
-  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, int64_t operation, int64_t root, Start start) {
+  static int64_t number(const ReduceOp& op) { return static_cast<int64_t>(op.op_); }
+  // What gloo does by `start`, once all ranks have called the same. given, taken: for their dtypes.
+  WorkPtr collective(
+      OpType type, const at::Tensor& given, const at::Tensor& taken, Sizes gives, Sizes takes, const Tensors& outputs,
+      Start start, Rest rest = {}) {
     const auto dtype = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.scalar_type() : at::kByte; };
-    return agreement_.collective(
-        {what.type, dtype(what.given), dtype(what.taken), operation, root, std::move(gives), std::move(takes)},
+    auto part = agreement_.collective(
+        {type, dtype(given), dtype(taken), rest.operation, rest.root, std::move(gives), std::move(takes)},
         std::move(start));
-  }
-  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, Start start) {
-    return agreed(what, std::move(gives), std::move(takes), -1, -1, std::move(start));
-  }
-  WorkPtr agreed(const Agreed& what, Sizes gives, Sizes takes, const ReduceOp& op, Start start) {
-    return agreed(what, std::move(gives), std::move(takes), static_cast<int64_t>(op.op_), -1, std::move(start));
+    return started(type, {part}, outputs, std::move(rest.finish), rest.writes);
   }
   WorkPtr started(
       c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr,
@@ -721,10 +699,10 @@ class SimBackend : public c10d::Backend {
     c10d::AllreduceOptions options;
     options.reduceOp = on_gloo(op, tensor.scalar_type());
     options.timeout = timeout;
-    auto part = agreed(
-        {OpType::ALLREDUCE, tensor, tensor}, to_each(tensor), to_each(tensor), op,
-        [hosts, options, gloo = gloo_]() mutable { return gloo->allreduce(hosts, options); });
-    return started(OpType::ALLREDUCE, {part}, {tensor}, completion(op, hosts[0], host, size_));
+    return collective(
+        OpType::ALLREDUCE, tensor, tensor, to_each(tensor), to_each(tensor), {tensor},
+        [hosts, options, gloo = gloo_]() mutable { return gloo->allreduce(hosts, options); },
+        {.operation = number(op), .finish = completion(op, hosts[0], host, size_)});
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
@@ -733,13 +711,6 @@ class SimBackend : public c10d::Backend {
   bool coalescing_ = false;
   SimWork::Works coalesced_;
   GroupStreams streams_;
-};
-
-// As torch_npu's class, whose names programs ask for.
-class HcclBackend final : public SimBackend {
- public:
-  using SimBackend::SimBackend;
-  std::string comm_name(int) const { return "hccl_simulated_" + getGroupUid(); }
 };
 
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1. hpu and xpu, whose real runtimes have their own,
@@ -795,18 +766,7 @@ void check_whole(const std::string& name, const at::Tensor& whole, const at::Ten
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
-  if (name == "hccl" && config().type == c10::DeviceType::PrivateUse1) {
-    return c10::make_intrusive<HcclBackend>(std::move(gloo), std::move(name));
-  }
   return c10::make_intrusive<SimBackend>(std::move(gloo), std::move(name));
-}
-
-void bind_collectives(py::module_& m) {
-  using Milliseconds = std::chrono::milliseconds;
-  py::class_<HcclBackend, c10::intrusive_ptr<HcclBackend>, c10d::Backend>(m, "ProcessGroupHCCL")
-      .def_property_readonly("options", &HcclBackend::getBackendOptions)
-      .def("_set_default_timeout", [](HcclBackend& self, Milliseconds timeout) { self.setTimeout(timeout); })
-      .def("get_hccl_comm_name", &HcclBackend::comm_name, py::arg("rankid"));
 }
 
 void register_collectives() {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/utils/pybind.h>
 
 namespace accel_sim {
 
@@ -19,6 +18,5 @@ void check_whole(const std::string& backend, const at::Tensor& whole, const at::
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name);
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types use those of PrivateUse1.
 void register_collectives();
-void bind_collectives(py::module_& m);  // the classes of backends
 
 } // namespace accel_sim

@@ -113,7 +113,6 @@ void bind_graphs(py::module_& m) {
 
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
-  accel_sim::bind_collectives(m);
   m.attr("hooks") = py::capsule(&hooks, accel_sim::kHooks);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
