@@ -129,20 +129,6 @@ class Indices:
         raise RuntimeError(f"Device index value {index} is out of index range [0, {self.devices})")
 
 
-class _Scope:
-    """A device that is current inside a `with`; none for a negative index."""
-
-    idx: int
-
-    def __enter__(self) -> None:
-        self.before = torch.accelerator.current_device_index()
-        if self.idx >= 0:
-            torch.accelerator.set_device_index(self.idx)
-
-    def __exit__(self, *_error: object) -> None:
-        torch.accelerator.set_device_index(self.before)
-
-
 class Properties(SimpleNamespace):
     """The properties of a device."""
 
@@ -163,17 +149,20 @@ def exports(simulation: Simulation) -> dict[str, Any]:
 
 
 def _scopes(simulation: Simulation, indices: Indices) -> dict[str, Any]:
-    class device(_Scope):
-        """The context manager of the vendor's module."""
+    scope = torch.accelerator.device_index
+
+    class device(scope):  # type: ignore[misc,valid-type]
+        """The context manager of the vendor's module; a negative index has no effect."""
 
         def __init__(self, device: Any) -> None:
-            self.idx = indices.index(device)
+            index = indices.index(device)
+            scope.__init__(self, index if index >= 0 else None)
 
     class device_of(device):
         """The device of a tensor, current inside a `with`; nothing for a tensor of another type."""
 
         def __init__(self, obj: Any) -> None:
-            self.idx = obj.device.index if obj.device.type == simulation.type else -1
+            scope.__init__(self, obj.device.index if obj.device.type == simulation.type else None)
 
     return {"device": device, "device_of": device_of}
 

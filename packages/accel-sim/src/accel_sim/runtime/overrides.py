@@ -84,7 +84,7 @@ def bindings(simulation: Simulation) -> dict[str, Any]:
     binding._nccl_version = lambda: _NCCL
     binding._nccl_version_suffix = lambda: b""
     binding._cuda_getCurrentRawStream = _raw_stream(simulation)
-    runtime = _Runtime(simulation)
+    runtime = _runtime(simulation)
     simulation.module._cudart = runtime  # type: ignore[attr-defined]
     return {"cudart": lambda: runtime, "get_allocator_backend": lambda: "native"}
 
@@ -131,49 +131,32 @@ class HostRegistrations:
         return int(self._native.unregister_host(address))
 
 
-class _Runtime:
-    """The CUDA runtime, as `torch.cuda.cudart()` offers it."""
-
-    class cudaError(int):
-        """Error codes."""
-
-        success = 0
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._hosts = HostRegistrations(simulation.native)
-
-    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
-        """Return free and total bytes."""
-        free, total = torch.accelerator.get_memory_info(device)
-        return free, total
-
-    def cudaHostRegister(self, address: int, size: int, _flags: int = 0) -> int:
-        """Page-lock host memory."""
-        return self._hosts.register(address, size, _ALREADY_REGISTERED)
-
-    def cudaHostUnregister(self, address: int) -> int:
-        """Undo `cudaHostRegister`."""
-        return self._hosts.unregister(address, _NOT_REGISTERED)
-
-    def cudaDeviceSynchronize(self) -> int:
-        """Wait for the current device."""
-        torch.accelerator.synchronize()
-        return 0
-
-    def cudaProfilerStart(self) -> int:
-        """Do nothing: there is no profiler."""
-        return 0
-
-    cudaProfilerStop = cudaProfilerStart
-
-    def cudaGetErrorString(self, code: int) -> str:
-        """Return the text of an error code."""
-        return "no error" if code == 0 else f"error {code}"
+class _Runtime(SimpleNamespace):
+    """The CUDA runtime, as `torch.cuda.cudart()` offers it: a call of another function raises NotSimulated."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return absent(f"torch.cuda.cudart().{name}")
+
+
+def _runtime(simulation: Simulation) -> _Runtime:
+    hosts = HostRegistrations(simulation.native)
+
+    def synchronize() -> int:
+        torch.accelerator.synchronize()
+        return 0
+
+    return _Runtime(
+        cudaError=type("cudaError", (int,), {"success": 0}),
+        cudaMemGetInfo=lambda device: torch.accelerator.get_memory_info(device),
+        cudaHostRegister=lambda address, size, _flags=0: hosts.register(address, size, _ALREADY_REGISTERED),
+        cudaHostUnregister=lambda address: hosts.unregister(address, _NOT_REGISTERED),
+        cudaDeviceSynchronize=synchronize,
+        # There is no profiler.
+        **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0),
+        cudaGetErrorString=lambda code: f"error {code}" if code else "no error",
+    )
 
 
 #: ACL_HOST_REG_MAPPED, and ACL_ERROR_RT_PARAM_INVALID.
