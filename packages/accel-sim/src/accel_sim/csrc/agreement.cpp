@@ -18,11 +18,6 @@ namespace {
 // Tags of the data are below it; then come those of headers, and of the receivers' answers to them.
 constexpr int64_t TAGS = int64_t{1} << 29;
 
-std::string lower(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
-
 at::Tensor numbers(const std::vector<int64_t>& values) {
   auto tensor = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
@@ -41,7 +36,7 @@ const char* name_of(int64_t dtype) {
 constexpr size_t FIELDS = 5;  // of a row: type, dtypes, operation, root; then what the rank gives and takes
 
 std::string described(const std::vector<int64_t>& row) {
-  auto text = lower(c10d::opTypeToString(static_cast<OpType>(row[0]))) + " of " + name_of(row[1]);
+  auto text = lower_name(static_cast<OpType>(row[0])) + " of " + name_of(row[1]);
   if (row[2] != row[1]) text += std::string(" into ") + name_of(row[2]);
   if (row[3] >= 0) text += ", operation " + std::to_string(row[3]);
   if (row[4] >= 0) text += ", root " + std::to_string(row[4]);
@@ -78,6 +73,12 @@ void compare(c10d::Backend& gloo, const Call& call) {
 }
 
 } // namespace
+
+std::string lower_name(OpType type) {
+  auto name = c10d::opTypeToString(type);
+  for (auto& letter : name) letter = static_cast<char>(std::tolower(letter));
+  return name;
+}
 
 // Work on its own thread, which can be polled and waited for as often as any other: a send or receive of gloo
 // completes inside its wait() only, which may be called once.

@@ -12,6 +12,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using c10d::OpType;
 using c10d::ReduceOp;
 
+std::string lower_name(OpType type);
 // The types agree, and the whole has the elements of `size` parts. Shapes do not count, unlike for gloo.
 void check_whole(const std::string& backend, const at::Tensor& whole, const at::Tensor& part, int size);
 // Gloo on aliases of the devices' memory.

@@ -41,20 +41,15 @@ void activate(
   accel_sim::order();  // an observer, of which it is the first that is not of graphs
 }
 
-void enable_modes(bool race, bool deferred) {
-  if (race || deferred) accel_sim::order().watch(true);
-  if (race) accel_sim::enable_race_detection();
-  if (deferred) accel_sim::enable_deferral();
+// race: the order of work is watched without deferred mode, too; what was ordered stays known.
+void set_deferred(bool on, bool race) {
+  accel_sim::order().watch(on || race);
+  on ? accel_sim::enable_deferral() : accel_sim::disable_deferral();
 }
 
-void set_deferred(bool on, bool keep_order) {
-  if (on) {
-    accel_sim::order().watch(true);
-    accel_sim::enable_deferral();
-    return;
-  }
-  accel_sim::disable_deferral();
-  if (!keep_order) accel_sim::order().watch(false);  // what was ordered stays known
+void enable_modes(bool race, bool deferred) {
+  if (race) accel_sim::enable_race_detection();
+  if (race || deferred) set_deferred(deferred, race);
 }
 
 void model_memory(size_t reserve, size_t padding, bool arena) {
