@@ -84,7 +84,7 @@ class Indices:
     def drawn(self, device: Any) -> int:
         """Return the index of a device whose generator is asked for. Raises IndexError.
 
-        torch_npu refuses other types; in the others the type does not matter, and mps has one generator.
+        torch_npu and Habana's refuse other types; in the others the type does not matter, and mps has one generator.
         """
         if self.type == "mps":
             return 0
@@ -92,9 +92,11 @@ class Indices:
             device = torch.device(self.type, device)
         elif isinstance(device, str):
             device = torch.device(device)
-        if self.type == "npu" and device is not None and device.type != "npu":
-            raise ValueError(f"{device.type} doesn't match the current accelerator npu.")
+        if self.type in ("npu", "hpu") and device is not None:
+            self._check_type(device, allow_cpu=False)
         index = self.index(None) if device is None or device.index is None else int(device.index)
+        if self.type == "hpu" and index:
+            raise RuntimeError("hpu has the generator of device 0 alone")
         if not self._has(index):
             raise IndexError("tuple index out of range")
         return index
@@ -435,20 +437,8 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
 
     return {
         "memory_stats": memory_stats,
-        "memory_stats_as_nested_dict": lambda device=None: _nested(memory_stats(device)),
         "memory_summary": memory_summary,
         "mem_get_info": mem_get_info,
         "reset_peak_memory_stats": reset_peak_memory_stats,
         "reset_accumulated_memory_stats": reset_accumulated_memory_stats,
     }
-
-
-def _nested(stats: dict[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in stats.items():
-        *outer, last = key.split(".")
-        place = result
-        for word in outer:
-            place = place.setdefault(word, {})
-        place[last] = value
-    return result

@@ -78,31 +78,18 @@ def _amp(simulation: Simulation) -> dict[str, Any]:
         ) -> None:
             super().__init__(kind, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
-    def custom_fwd(fwd: Any = None, *, cast_inputs: Any = None) -> Any:
-        return precision.custom_fwd(fwd, device_type=kind, cast_inputs=cast_inputs)
-
-    return {
-        "autocast": autocast,
-        "GradScaler": _scaler(kind),
-        "custom_fwd": custom_fwd,
-        "custom_bwd": functools.partial(precision.custom_bwd, device_type=kind),
-        "amp_definitely_not_available": lambda: simulation.devices == 0,
-    }
-
-
-def _scaler(kind: str) -> type:
-    names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
-
     class GradScaler(torch.amp.GradScaler):
         """torch's GradScaler for this device."""
 
-        def __init__(
-            self, *numbers: float, dynamic: bool = True, enabled: bool = True, **options: Any
-        ) -> None:
-            if kind != "npu" and (dynamic is not True or len(numbers) > len(names)):
-                raise TypeError(f"GradScaler takes {', '.join(names)} and enabled")
+        def __init__(self, *numbers: Any, dynamic: bool = True, **options: Any) -> None:
             if not dynamic:
-                raise_not_simulated("torch.npu.amp.GradScaler(dynamic=False)")
-            super().__init__(kind, enabled=enabled, **{**dict(zip(names, numbers, strict=False)), **options})
+                raise_not_simulated(f"torch.{kind}.amp.GradScaler(dynamic=False)")
+            super().__init__(kind, *numbers, **options)
 
-    return GradScaler
+    return {
+        "autocast": autocast,
+        "GradScaler": GradScaler,
+        "custom_fwd": functools.partial(precision.custom_fwd, device_type=kind),
+        "custom_bwd": functools.partial(precision.custom_bwd, device_type=kind),
+        "amp_definitely_not_available": lambda: simulation.devices == 0,
+    }

@@ -237,12 +237,6 @@ class _Only:
             raise RuntimeError(f"hpu is one device a process; found index {index}, expected 0 or none")
         return index
 
-    def drawn(self, device: Any, function: str) -> int:
-        """Return 0 for the device of the generator. Raises RuntimeError for any other."""
-        if self.indices.index(device) != 0:
-            raise RuntimeError(f"hpu {function} supports only device 0")
-        return 0
-
     def set(self, device: Any) -> None:
         """Choose a device. Raises AssertionError for one that there is none of."""
         index = self.indices.to_set(device)
@@ -256,7 +250,6 @@ def _hpu(simulation: Simulation) -> dict[str, Any]:
     only = _Only(simulation)
     return {
         **_hpu_memory(simulation, only),
-        **_hpu_random(simulation, only),
         **_hpu_about(simulation, only),
         "device": _hpu_device(only),
         "set_device": only.set,
@@ -307,19 +300,6 @@ def _hpu_about(simulation: Simulation, only: _Only) -> dict[str, Any]:
         "is_lazy": lambda: lazy,
         "is_lazy_mode": lambda: lazy,
     }
-
-
-def _hpu_random(simulation: Simulation, only: _Only) -> dict[str, Any]:
-    def get_rng_state(device: Any = "hpu") -> torch.Tensor:
-        index = only.drawn(device, "get_rng_state")
-        state: torch.Tensor = simulation.native.default_generator(index).get_state()
-        return state
-
-    def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
-        index = only.drawn(device, "set_rng_state")
-        simulation.native.default_generator(index).set_state(new_state)
-
-    return {"get_rng_state": get_rng_state, "set_rng_state": set_rng_state}
 
 
 def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
