@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,10 @@ def deferred(native: Any, settings: Settings) -> Iterator[None]:
 def _watched(native: Any, name: str) -> Any:
     original = getattr(torch.Tensor, name)
 
+    @functools.wraps(original)
     def read(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         if type(self) in (torch.Tensor, torch.nn.Parameter):
             native.host_reads(f"Tensor.{name}", self)
         return original(self, *arguments, **options)
 
-    read.__name__, read.__qualname__, read.__doc__ = name, f"Tensor.{name}", original.__doc__
     return read

@@ -131,10 +131,6 @@ class Indices:
         raise RuntimeError(f"Device index value {index} is out of index range [0, {self.devices})")
 
 
-class Properties(SimpleNamespace):
-    """The properties of a device."""
-
-
 def exports(simulation: Simulation) -> dict[str, Any]:
     """Return the names that this module adds to the vendor's module."""
     indices = Indices(simulation)
@@ -207,14 +203,14 @@ def _about(simulation: Simulation, indices: Indices) -> dict[str, Any]:
         indices.described(device)
         return vendor.device_name
 
-    def get_device_properties(device: Any = None) -> Properties:
+    def get_device_properties(device: Any = None) -> SimpleNamespace:
         index = indices.described(device)
         about = {"name": vendor.device_name, "total_memory": simulation.settings.memory, **vendor.properties}
         if simulation.type in ("npu", "xpu"):
             about["uuid"] = uuid.UUID(int=simulation.physical[index] + 1)
         elif simulation.type == "cuda":
             about["uuid"] = uuid.UUID(vendor.uuid.format(simulation.physical[index]).removeprefix("GPU-"))
-        return Properties(**about)
+        return SimpleNamespace(**about)
 
     def get_device_capability(device: Any = None) -> Any:
         indices.described(device)
@@ -391,9 +387,6 @@ def _memory(simulation: Simulation) -> dict[str, Any]:
             raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
         native.set_memory_fraction(index, fraction)
 
-    def get_per_process_memory_fraction(device: Any = None) -> float:
-        return float(native.memory_fraction(indices.counted(device)))
-
     reserved, most_reserved = figure("reserved_bytes.all.current"), figure("reserved_bytes.all.peak")
     return {
         **stats,
@@ -402,7 +395,9 @@ def _memory(simulation: Simulation) -> dict[str, Any]:
         **dict.fromkeys(("memory_reserved", "memory_cached"), reserved),
         **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), most_reserved),
         "set_per_process_memory_fraction": set_per_process_memory_fraction,
-        "get_per_process_memory_fraction": get_per_process_memory_fraction,
+        "get_per_process_memory_fraction": lambda device=None: native.memory_fraction(
+            indices.counted(device)
+        ),
         "empty_cache": lambda: torch.accelerator.empty_cache(),
         **dict.fromkeys(
             ("reset_max_memory_allocated", "reset_max_memory_cached"), stats["reset_peak_memory_stats"]
@@ -421,7 +416,7 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
         return found | ({"num_oom_rejections": 0} if simulation.type == "npu" else {})
 
     def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-        stats = memory_stats(device)
+        stats = simulation.simulated["memory_stats"](device)
         return "\n".join(f"{name}: {stats[name]}" for name in sorted(stats))
 
     def mem_get_info(device: Any = None) -> tuple[int, int]:

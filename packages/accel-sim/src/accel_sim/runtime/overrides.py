@@ -321,9 +321,6 @@ def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
     def figure(key: str) -> Any:
         return lambda device=None: memory_stats(device)[key]
 
-    def memory_summary(device: Any = None) -> str:
-        return "\n".join(f"{name}: {value}" for name, value in memory_stats(device).items())
-
     def mem_get_info(device: Any = None) -> tuple[int, int]:
         only.index(device)
         free, total = torch.accelerator.get_memory_info(0)
@@ -339,7 +336,6 @@ def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
     return {
         **{name: reset(name) for name in resets},
         "memory_stats": memory_stats,
-        "memory_summary": memory_summary,
         "memory_allocated": figure("InUse"),
         "memory_usage": figure("InUse"),
         "max_memory_allocated": figure("MaxInUse"),
