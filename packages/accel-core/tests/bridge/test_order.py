@@ -57,7 +57,7 @@ FIRST
 set_accelerator(Toy_Accelerator())
 {TOY}
 assert set(ALL_OPS) == {{"fused_adam", "deepspeed_not_implemented"}}
-assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.ops.fused_adam"
+assert ALL_OPS["fused_adam"].load().__name__ == "accel_toy.fused_adam"
 """
 FORKS = {
     "before any use": "import accel_core, torch, deepspeed.accelerator",

@@ -4,5 +4,5 @@
 
 
 def multi_tensor_adam(*args: object) -> str:
-    """The name of the package that served."""
+    """Return the name of the package that served."""
     return "accel_classic"

@@ -12,7 +12,6 @@ from typing_extensions import override
 from accel_core.device import DeviceModule, TorchDeviceAccelerator
 from accel_toy import driver
 from accel_toy.op_builder import TABLE
-from accel_toy.traits import TRAITS
 
 
 class Toy_Accelerator(TorchDeviceAccelerator):
@@ -21,7 +20,7 @@ class Toy_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         # The driver has no device properties; its mem_get_info has the total, too.
         module = cast(DeviceModule, driver)
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=module)
+        super().__init__("cpu", collectives="gloo", ops=TABLE, device_module=module)
 
     @override
     def is_synchronized_device(self) -> bool:

@@ -1,3 +1,7 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of the classic device; its accelerator and DeepSpeed look every file here through."""
+"""Builders of the classic device; DeepSpeed looks every file here through."""
+
+from accel_classic.op_builder.fused_adam import FusedAdamBuilder
+
+__all__ = ["FusedAdamBuilder"]

@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
-from accel_classic.op_builder.builder import SYCLOpBuilder
+import importlib
+from types import ModuleType
+
+from deepspeed.ops.op_builder.builder import OpBuilder
+from deepspeed.ops.op_builder.cpu import fused_adam
 
 
-class FusedAdamBuilder(SYCLOpBuilder):
-    """Its function only says who it is: which builder serves is the question here."""
-
-    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
-    NAME = "fused_adam"
-
-    def __init__(self) -> None:
-        super().__init__(name=self.NAME)
+class FusedAdamBuilder(fused_adam.FusedAdamBuilder):
+    """Imports a Python module where others compile; its function only says which package it is from."""
 
     def absolute_name(self) -> str:
         return "accel_classic.fused_adam"
 
-    def sources(self) -> list[str]:
-        return [self.sycl_kernel_path("../fused_adam.py")]
+    def jit_load(self, verbose: bool = True) -> ModuleType:
+        """Import the op and keep it where DeepSpeed's own builders keep theirs."""
+        module = importlib.import_module(self.absolute_name())
+        OpBuilder._loaded_ops[self.name] = module
+        return module

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The ops of the toy; what is missing has its reason in `accel_toy.traits`."""
+"""The ops of the toy."""
 
 from accel_core.op_builder import OpTable
 

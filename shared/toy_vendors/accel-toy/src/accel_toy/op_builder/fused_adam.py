@@ -12,19 +12,17 @@ from accel_core.op_builder import OpBuilder
 
 
 class FusedAdamBuilder(OpBuilder):
-    """Serves `accel_toy.ops.fused_adam`; nothing is compiled."""
+    """Serves `accel_toy.fused_adam`; nothing is compiled."""
 
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
 
     @override
     def compatibility(self) -> tuple[bool, str]:
-        """Always: it is torch."""
-        return True, "written in plain torch"
+        return True, "written in Python"
 
     @override
     def load(self, verbose: bool = True) -> ModuleType:
-        """The module with `multi_tensor_adam`."""
-        from accel_toy.ops import fused_adam
+        from accel_toy import fused_adam
 
         return fused_adam

@@ -1,3 +1,0 @@
-# SPDX-FileCopyrightText: accel contributors
-# SPDX-License-Identifier: Apache-2.0
-"""Kernels of the toy."""
