@@ -383,10 +383,6 @@ FAULTS: dict[Callable[..., None], dict[str, tuple[str, str]]] = {
         "every second round left out": (
             "static_cast<int64_t>(items()) * kPack;\n  for", "static_cast<int64_t>(items()) * kPack * 2;\n  for"
         ),
-        "weights of errors exchanged": ("at(i) * beta + missed * rest", "at(i) * rest + missed * beta"),
-        "errors of another type": ("type == 1 ? Float16::store", "type == 2 ? Float16::store"),
-        "errors of the order before": ("errors.update(to * width", "errors.update(from * width"),
-        "an error that is not finite is kept": ("finite ? mean : 0.0f", "mean"),
     },
     optimizer_steps: {
         "a block too late": ("group() >= table.end[t]", "group() > table.end[t]"),

@@ -50,7 +50,7 @@ def test_all_functions_give_the_bits_of_plain_torch(machine):
         dtypes = [torch.half, torch.bfloat16, torch.float]
         values = (torch.randn(8, 8 * draw.randint(1, 9)) * 9).to(draw.choice(dtypes))
         values[draw.randrange(8), 3] = draw.choice([0.0, float("nan"), float("inf")])
-        error, there = torch.randn(values.numel()).to(draw.choice(dtypes)), values.cuda()
+        there = values.cuda()
         wanted = PLAIN.quantize(values, 8, bits, kind)
         found = op.quantize(there, 8, bits, kind)
         same(found, wanted)
@@ -61,12 +61,7 @@ def test_all_functions_give_the_bits_of_plain_torch(machine):
         same(found, wanted)
         rest = 8, 4, bits, kind, 2
         same(op.quantized_reduction(*found, *rest), PLAIN.quantized_reduction(*wanted, *rest))
-        error_there = error.cuda()
-        arguments = 0.3, 8, bits, kind, 2, 2, 2
-        found = op.loco_swizzle_quant(there, error_there, *arguments)
-        same(found, PLAIN.loco_swizzle_quant(values, error, *arguments))
-        same([error_there], [error])
-    assert machine.accel_driver_launches() - before == 24 * 6
+    assert machine.accel_driver_launches() - before == 24 * 5
 
 
 def quantize_on_each_device(op: Any, machine: Any) -> None:

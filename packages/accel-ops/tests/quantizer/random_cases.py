@@ -57,7 +57,7 @@ def quantized_and_back(op: Any, draw: random.Random, unit: int = 2) -> None:
 
 
 def swizzled(op: Any, draw: random.Random, unit: int = 2) -> None:
-    """Send groups to devices, and add up the parts of all, with and without error feedback."""
+    """Send groups to devices, and add up the parts of all."""
     bits, asym, dtype = draw.choice([4, 8]), draw.randrange(2), draw.choice(DTYPES)
     order = draw.choice([(1, 1, 8), (1, 2, 4), (2, 2, 2), (1, 4, 1), (3, 1, 2), (1, 3, 2)])
     groups, width = order[0] * order[1] * order[2] * draw.randint(1, 3), draw.choice([1, 3, 16]) * unit
@@ -65,19 +65,6 @@ def swizzled(op: Any, draw: random.Random, unit: int = 2) -> None:
     devices = order[2]
     out = draw.choice([n for n in (1, groups // devices, width) if groups * width // devices % n == 0])
     same(op, "quantized_reduction", *pair, groups, out, bits, asym, devices)
-    error = (numbers(draw, 1, groups * width // devices, torch.float32).nan_to_num(0, 0, 0) * 1e-3).to(dtype)
-    beta = draw.random()
-    same(op, "loco_quantized_reduction", *pair, error.view(-1), beta, groups, out, bits, asym, devices)
 
 
-def swizzled_with_feedback(op: Any, draw: random.Random, unit: int = 2) -> None:
-    """Send groups with the errors of former steps."""
-    bits, asym, dtype = draw.choice([4, 8]), draw.randrange(2), draw.choice(DTYPES)
-    order, beta = draw.choice([(1, 1, 4), (2, 2, 2), (1, 2, 2)]), draw.random()
-    groups, width = order[0] * order[1] * order[2] * draw.randint(1, 2), draw.choice([1, 5]) * unit
-    error = (numbers(draw, 1, groups * width, torch.float32).nan_to_num(0, 0, 0) * 1e-3).to(dtype).view(-1)
-    values = numbers(draw, groups, width, dtype)
-    same(op, "loco_swizzle_quant", values, error, beta, groups, bits, asym, *order)
-
-
-CASES = [quantized_and_back, swizzled, swizzled_with_feedback]
+CASES = [quantized_and_back, swizzled]

@@ -72,18 +72,14 @@ def test_route_is_spir_v_from_the_wheel_to_the_result(queue):
     op, reason = load()
     assert reason == "spir-v"
     before = queue.launches
-    values, error = torch.randn(8, 64), torch.randn(512)
-    there, error_there = values.to("xpu"), error.to("xpu")
+    values = torch.randn(8, 64)
+    there = values.to("xpu")
     for bits in (8, 4):
         for kind in (0, 1):
             wanted, found = PLAIN.quantize(values, 8, bits, kind), op.quantize(there, 8, bits, kind)
             same(found, wanted)
             same([op.dequantize(*found, 8, bits, kind)], [PLAIN.dequantize(*wanted, 8, bits, kind)])
-            arguments = 0.3, 8, bits, kind, 2, 2, 2
-            found = op.loco_swizzle_quant(there, error_there, *arguments)
-            same(found, PLAIN.loco_swizzle_quant(values, error, *arguments))
-            same([error_there], [error])
-    assert queue.launches - before == 12
+    assert queue.launches - before == 8
 
 
 def loaded() -> loading.LoadedKernels:

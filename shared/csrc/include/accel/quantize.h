@@ -79,11 +79,6 @@ ACCEL_DEVICE int take(const Levels<bits>& levels, int k) {
   return (static_cast<int>(levels.at[k / 2] >> (k % 2 * 4) & 15) ^ 8) - 8;
 }
 
-template <class T>
-constexpr bool kIsHalf = false;
-template <>
-constexpr bool kIsHalf<Float16> = true;
-
 // Numbers of a tensor.
 template <class In>
 struct Values {
@@ -95,18 +90,13 @@ struct Values {
   }
 };
 
-// The nearest float16, if `half`.
-ACCEL_DEVICE float rounded(float value, bool half) { return half ? Float16::load(Float16::store(value)) : value; }
-
-// Sums of the same place in the parts of all devices, one by one, in float16 if `half`; the parameters of a group are
-// step (and offset).
+// Sums of the same place in the parts of all devices, one by one; the parameters of a group are step (and offset).
 template <int bits, bool asymmetric>
 struct Sums {
   const uint8_t* in;
   const float* parameters;
   int64_t in_width, size;
   int32_t devices;
-  bool half;
 
   ACCEL_DEVICE void load(int64_t i, float* values) const {
     for (int32_t device = 0; device < devices; ++device) {
@@ -115,33 +105,10 @@ struct Sums {
       const float step = of[0], offset = asymmetric ? of[1] : 0.0f;
       const auto levels = *reinterpret_cast<const Levels<bits>*>(in + at / 8 * bits);
       for (int k = 0; k < kPack; ++k) {
-        const float value = rounded(decode<asymmetric>(take<bits>(levels, k), step, offset), half);
-        values[k] = device == 0 ? value : rounded(values[k] + value, half);
+        const float value = decode<asymmetric>(take<bits>(levels, k), step, offset);
+        values[k] = device == 0 ? value : values[k] + value;
       }
     }
-  }
-};
-
-// Errors of former steps (Xie et al., arXiv:2407.04480), in float32 (type 0), float16 (1) or bfloat16 (2); null: none.
-// half: sums and decoded numbers are rounded to float16, as in DeepSpeed's kernels.
-struct Errors {
-  void* data;
-  int32_t type;
-  float beta, rest; // rest is 1 - beta
-  bool half;
-
-  ACCEL_DEVICE float at(int64_t i) const {
-    if (type == 0) return static_cast<const float*>(data)[i];
-    const uint16_t stored = static_cast<const uint16_t*>(data)[i];
-    return type == 1 ? Float16::load(stored) : Bfloat16::load(stored);
-  }
-  // The error becomes a mean of itself and the new one; that of a group that is not finite becomes 0.
-  ACCEL_DEVICE void update(int64_t i, float missed) const {
-    const float mean = at(i) * beta + missed * rest;
-    const bool finite = (bits_of_f32(mean) & 0x7f800000u) != 0x7f800000u;
-    const float after = finite ? mean : 0.0f;
-    if (type == 0) static_cast<float*>(data)[i] = after;
-    else static_cast<uint16_t*>(data)[i] = type == 1 ? Float16::store(after) : Bfloat16::store(after);
   }
 };
 
@@ -155,19 +122,14 @@ ACCEL_DEVICE int64_t place_of(int64_t from, int64_t all, int32_t pipeline, int32
 }
 
 // One block a group: read `from`, write group `to`. The second pass finds the group in the cache.
-template <int bits, bool asymmetric, bool feedback, class Source>
+template <int bits, bool asymmetric, class Source>
 ACCEL_DEVICE void quantize_group(
-    uint8_t* out, float* parameters, const Source& source, const Errors& errors, int64_t width, int64_t from, int64_t to) {
-  const auto load = [&](int64_t i, float* values) {
-    source.load(from * width + i, values);
-    if (feedback)
-      for (int k = 0; k < kPack; ++k) values[k] = rounded(values[k] + errors.at(to * width + i + k), errors.half);
-  };
+    uint8_t* out, float* parameters, const Source& source, int64_t width, int64_t from, int64_t to) {
   float values[kPack];
   Range<asymmetric> range;
   const int64_t stride = static_cast<int64_t>(items()) * kPack;
   for (int64_t i = static_cast<int64_t>(item()) * kPack; i < width; i += stride) {
-    load(i, values);
+    source.load(from * width + i, values);
     for (int k = 0; k < kPack; ++k) range.add(values[k]);
   }
   const Grid grid = range.template grid<bits>();
@@ -176,16 +138,9 @@ ACCEL_DEVICE void quantize_group(
     if (asymmetric) parameters[to * 2 + 1] = grid.offset;
   }
   for (int64_t i = static_cast<int64_t>(item()) * kPack; i < width; i += stride) {
-    load(i, values);
+    source.load(from * width + i, values);
     Levels<bits> levels{};
-    for (int k = 0; k < kPack; ++k) {
-      const int level = encode<bits, asymmetric>(values[k], grid);
-      put<bits>(levels, k, level);
-      if (feedback) {
-        const float decoded = rounded(decode<asymmetric>(level, grid.step, grid.offset), errors.half);
-        errors.update(to * width + i + k, values[k] - decoded);
-      }
-    }
+    for (int k = 0; k < kPack; ++k) put<bits>(levels, k, encode<bits, asymmetric>(values[k], grid));
     *reinterpret_cast<Levels<bits>*>(out + (to * width + i) / 8 * bits) = levels;
   }
 }
@@ -213,20 +168,10 @@ ACCEL_DEVICE void dequantize(
       uint8_t* out, float* parameters, const stored* in, int64_t width, int32_t pipeline, int32_t nodes,                \
       int32_t devices) {                                                                                                \
     const int64_t to = accel::place_of(accel::group(), accel::groups(), pipeline, nodes, devices);                      \
-    accel::quantize_group<bits, asymmetric, false>(                                                                     \
-        out, parameters, accel::Values<accel::type>{in}, accel::Errors{}, width, accel::group(), to);                   \
+    accel::quantize_group<bits, asymmetric>(                                                                            \
+        out, parameters, accel::Values<accel::type>{in}, width, accel::group(), to);                                    \
   }                                                                                                                     \
-  ACCEL_EXPORT(accel_quantize_##name##_##bits##_##kind);                                                                \
-  ACCEL_KERNEL accel_loco_quantize_##name##_##bits##_##kind(                                                            \
-      uint8_t* out, float* parameters, const stored* in, int64_t width, int32_t pipeline, int32_t nodes,                \
-      int32_t devices, int32_t error_type, void* errors, float beta, float rest) {                                      \
-    const int64_t to = accel::place_of(accel::group(), accel::groups(), pipeline, nodes, devices);                      \
-    accel::quantize_group<bits, asymmetric, true>(                                                                      \
-        out, parameters, accel::Values<accel::type>{in},                                                                \
-        accel::Errors{errors, error_type, beta, rest, accel::kIsHalf<accel::type> && error_type == 1}, width,           \
-        accel::group(), to);                                                                                            \
-  }                                                                                                                     \
-  ACCEL_EXPORT(accel_loco_quantize_##name##_##bits##_##kind);
+  ACCEL_EXPORT(accel_quantize_##name##_##bits##_##kind);
 
 #define ACCEL_DEQUANTIZE(type, stored, name, bits, kind, asymmetric)                                                    \
   ACCEL_KERNEL accel_dequantize_##name##_##bits##_##kind(                                                               \
@@ -239,19 +184,11 @@ ACCEL_DEVICE void dequantize(
   ACCEL_KERNEL accel_reduce_##bits##_##kind(                                                                            \
       uint8_t* out, float* parameters, const uint8_t* in, const float* in_parameters, int64_t width, int64_t in_width,  \
       int64_t size, int32_t devices) {                                                                                  \
-    accel::quantize_group<bits, asymmetric, false>(                                                                     \
-        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices, false},              \
-        accel::Errors{}, width, accel::group(), accel::group());                                                        \
+    accel::quantize_group<bits, asymmetric>(                                                                            \
+        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices}, width,              \
+        accel::group(), accel::group());                                                                                \
   }                                                                                                                     \
-  ACCEL_EXPORT(accel_reduce_##bits##_##kind);                                                                           \
-  ACCEL_KERNEL accel_loco_reduce_##bits##_##kind(                                                                       \
-      uint8_t* out, float* parameters, const uint8_t* in, const float* in_parameters, int64_t width, int64_t in_width,  \
-      int64_t size, int32_t devices, int32_t error_type, void* errors, float beta, float rest) {                        \
-    accel::quantize_group<bits, asymmetric, true>(                                                                      \
-        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices, error_type == 1},    \
-        accel::Errors{errors, error_type, beta, rest, error_type == 1}, width, accel::group(), accel::group());         \
-  }                                                                                                                     \
-  ACCEL_EXPORT(accel_loco_reduce_##bits##_##kind);
+  ACCEL_EXPORT(accel_reduce_##bits##_##kind);
 
 #define ACCEL_OF_BITS(bits, kind, asymmetric)                       \
   ACCEL_QUANTIZE(Float32, float, f32, bits, kind, asymmetric)       \

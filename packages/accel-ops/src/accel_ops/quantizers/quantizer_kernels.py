@@ -15,24 +15,21 @@ from typing_extensions import override
 from accel_ops.device.driver_kernels import KernelsUnusable, Lack, Launch, log_fallback
 from accel_ops.quantizers.quantizer import Order, Pair, QuantizerFunctions
 
-#: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
+#: Types of numbers, with their names in kernels.
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+#: Why plain torch computes with errors of former steps, which the newest DeepSpeed does not have.
+_FEEDBACK = "error feedback"
 #: Elements of an access of a thread.
 PACK = 8
 _ALIGNMENT = 16
 #: Blocks of a launch in the first dimension; what a driver accepts in a 32-bit number.
 _MOST_BLOCKS = (1 << 31) - 1
 _WARP, _MOST_THREADS = 64, 256  # of AMD's wide warps, which are two of the others
-_POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
-_QUANTIZE = (_POINTER, _POINTER, _POINTER, _LONG, _INT, _INT, _INT)
-_REDUCE = (_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG, _INT)
-_ERRORS = (_INT, _POINTER, _FLOAT, _FLOAT)
+_POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _FAMILIES = {
-    "quantize": (DTYPES.values(), _QUANTIZE),
-    "loco_quantize": (DTYPES.values(), (*_QUANTIZE, *_ERRORS)),
+    "quantize": (DTYPES.values(), (_POINTER, _POINTER, _POINTER, _LONG, _INT, _INT, _INT)),
     "dequantize": (("f32", "f16"), (_POINTER, _POINTER, _POINTER, _LONG, _LONG)),
-    "reduce": (("",), _REDUCE),
-    "loco_reduce": (("",), (*_REDUCE, *_ERRORS)),
+    "reduce": (("",), (_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG, _INT)),
 }
 #: {kernel: C types of its arguments}.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -61,16 +58,16 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         error: torch.Tensor | None = None, beta: float = 0.0,
     ) -> Pair:  # fmt: skip
         columns = 1 + (int(kind) == self.Asymmetric)
-        lack = lack_of_width(values.numel(), groups, bits, order)
-        lack = lack or lack_of_numbers(self._device_type, (values, *_tensors(error, values.numel())))
+        lack = _FEEDBACK if error is not None else lack_of_width(values.numel(), groups, bits, order)
+        lack = lack or lack_of_numbers(self._device_type, (values,))
         lack = lack or self._lack(values)
         if lack:
             log_fallback("quantizer", lack)
             return super()._quantized(what, values, groups, bits, kind, order, error, beta)
         width = values.numel() // groups
         data, parameters = _empty(values, values.numel() * bits // 8, groups, columns)
-        name = f"quantize_{DTYPES[values.dtype]}_{bits}_{_kind(columns)}"
-        self._start(name, groups, threads(width), (data, parameters, values, width, *order), error, beta)
+        name = f"accel_quantize_{DTYPES[values.dtype]}_{bits}_{_kind(columns)}"
+        self._launch(name, groups, threads(width), (data, parameters, values, width, *order))
         return [data, parameters]
 
     @override
@@ -86,8 +83,8 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         made = data.new_empty((*data.shape[:-1], data.shape[-1] * 8 // bits), dtype=dtype)
         items = threads(size)
         blocks = min(-(-size // (8 * items)), 1 << 14)
-        name = f"dequantize_{DTYPES[dtype]}_{bits}_{_kind(columns)}"
-        self._start(name, blocks, items, (made, data, parameters, size // groups, size))
+        name = f"accel_dequantize_{DTYPES[dtype]}_{bits}_{_kind(columns)}"
+        self._launch(name, blocks, items, (made, data, parameters, size // groups, size))
         return made
 
     @override
@@ -97,11 +94,10 @@ class KernelQuantizerFunctions(QuantizerFunctions):
     ) -> Pair:  # fmt: skip
         columns, total = 1 + (int(kind) == self.Asymmetric), data.numel() * 8 // bits if bits else 0
         in_groups, out_groups = groups
-        lack = lack_of_width(total, in_groups, bits, (devices,))
+        lack = _FEEDBACK if error is not None else lack_of_width(total, in_groups, bits, (devices,))
         size = 0 if lack else total // devices
         lack = lack or lack_of_width(size, out_groups, bits)
         lack = lack or self._lack_of_integers(data, parameters, in_groups * columns)
-        lack = lack or lack_of_numbers(self._device_type, _tensors(error, size))
         lack = lack or self._lack(data)
         if lack or not data.dim() or data.shape[-1] % devices:
             log_fallback("quantizer", lack)
@@ -109,7 +105,7 @@ class KernelQuantizerFunctions(QuantizerFunctions):
         out, made = _empty(data, data.numel() // devices, out_groups, columns)
         width = size // out_groups
         arguments = out, made, data, parameters, width, total // in_groups, size, devices
-        self._start(f"reduce_{bits}_{_kind(columns)}", out_groups, threads(width), arguments, error, beta)
+        self._launch(f"accel_reduce_{bits}_{_kind(columns)}", out_groups, threads(width), arguments)
         return [out.view(*data.shape[:-1], data.shape[-1] // devices), made]
 
     def _lack_of_integers(self, data: torch.Tensor, parameters: torch.Tensor, count: int) -> str:
@@ -119,24 +115,9 @@ class KernelQuantizerFunctions(QuantizerFunctions):
             return f"{parameters.numel()} parameters for {count}"
         return lack_of_tensors(self._device_type, (data, parameters))
 
-    def _start(
-        self, name: str, blocks: int, items: int, arguments: tuple[Any, ...],
-        error: torch.Tensor | None = None, beta: float = 0.0,
-    ) -> None:  # fmt: skip
-        if error is None:
-            self._launch(f"accel_{name}", blocks, items, arguments)
-        else:
-            with_errors = (*arguments, list(DTYPES).index(error.dtype), error, beta, 1 - beta)
-            self._launch(f"accel_loco_{name}", blocks, items, with_errors)
-
 
 def _kind(columns: int) -> str:
     return "asym" if columns == 2 else "sym"
-
-
-def _tensors(error: torch.Tensor | None, size: int) -> tuple[torch.Tensor, ...]:
-    # Errors of another size are an error, which plain torch raises.
-    return () if error is None else (error,) if error.numel() == size else (error.new_empty(0),)
 
 
 def _empty(like: torch.Tensor, size: int, groups: int, columns: int) -> Pair:
