@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// One dialect for kernels, and what it means to each compiler: CUDA (NVRTC, nvcc), HIP (hipRTC, hipcc), SYCL, and C++ for
-// the host, where accel-sim's driver runs the threads of a block as fibers. A kernel is a free function over pointers
-// and plain scalars; a block of threads works on one `group()`. Compile without contraction of a * b + c
-// (--fmad=false, -ffp-contract=off): all devices compute the same bits.
+// One dialect for kernels, and what it means to each compiler: NVRTC, hipRTC, SYCL, and C++ for the host, where
+// accel-sim's driver runs the threads of a block as fibers. A kernel is a free function over pointers and plain scalars;
+// a block of threads works on one `group()`. Compile without contraction of a * b + c (--fmad=false,
+// -ffp-contract=off): all devices compute the same bits.
 #pragma once
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -19,7 +19,7 @@ typedef unsigned long long uint64_t;
 #endif
 
 // Before a loop: leave it as it is, where its body is large and its rounds are few.
-#if defined(ACCEL_SYCL) || defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#if defined(ACCEL_SYCL) || defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define ACCEL_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ACCEL_NO_UNROLL
@@ -39,24 +39,24 @@ ACCEL_DEVICE uint32_t items() { return here::get_nd_item<1>().get_local_range(0)
 ACCEL_DEVICE uint32_t group_max(uint32_t value) {
   return sycl::reduce_over_group(here::get_work_group<1>(), value, sycl::maximum<uint32_t>());
 }
-ACCEL_DEVICE float f32_of_f16(uint16_t bits) { return static_cast<float>(sycl::bit_cast<sycl::half>(bits)); }
-ACCEL_DEVICE uint16_t f16_of_f32(float value) { return sycl::bit_cast<uint16_t>(static_cast<sycl::half>(value)); }
-ACCEL_DEVICE float f32_of_bits(uint32_t bits) { return sycl::bit_cast<float>(bits); }
-ACCEL_DEVICE uint32_t bits_of_f32(float value) { return sycl::bit_cast<uint32_t>(value); }
+ACCEL_DEVICE float from_f16(uint16_t bits) { return static_cast<float>(sycl::bit_cast<sycl::half>(bits)); }
+ACCEL_DEVICE uint16_t to_f16(float value) { return sycl::bit_cast<uint16_t>(static_cast<sycl::half>(value)); }
+ACCEL_DEVICE float float_of(uint32_t bits) { return sycl::bit_cast<float>(bits); }
+ACCEL_DEVICE uint32_t bits_of(float value) { return sycl::bit_cast<uint32_t>(value); }
 ACCEL_DEVICE float round_even(float value) { return sycl::rint(value); }
 } // namespace accel
 #include "accel/reciprocal.h"
 namespace accel {
 ACCEL_DEVICE float power_over(int32_t exponent, float value) {
-  const uint32_t bits = bits_of_f32(value);
+  const uint32_t bits = bits_of(value);
   if (bits >= 0x7f800000u) return bits == 0x7f800000u ? 0.0f : value; // infinity, NaN
-  if (bits == 0) return f32_of_bits(0x7f800000u);
+  if (bits == 0) return float_of(0x7f800000u);
   const Parts parts = parts_of(bits);
-  return f32_of_bits(power_over_bits(exponent, parts, 0x1p47f / static_cast<float>(parts.significand)));
+  return float_of(power_over_bits(exponent, parts, 0x1p47f / static_cast<float>(parts.significand)));
 }
 } // namespace accel
 
-#elif defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#elif defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define ACCEL_DEVICE __device__ __forceinline__
 #define ACCEL_KERNEL extern "C" __global__ void
 #define ACCEL_EXPORT(name)
@@ -67,18 +67,18 @@ ACCEL_DEVICE uint32_t groups() { return gridDim.x; }
 ACCEL_DEVICE uint32_t item() { return threadIdx.x; }
 ACCEL_DEVICE uint32_t items() { return blockDim.x; }
 ACCEL_DEVICE void barrier() { __syncthreads(); }
-ACCEL_DEVICE float f32_of_bits(uint32_t bits) { return __uint_as_float(bits); }
-ACCEL_DEVICE uint32_t bits_of_f32(float value) { return __float_as_uint(value); }
+ACCEL_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+ACCEL_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 ACCEL_DEVICE float round_even(float value) { return rintf(value); }
-#if defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#if defined(__HIPCC_RTC__)
 ACCEL_DEVICE uint32_t warp_width() { return warpSize; }
 ACCEL_DEVICE uint32_t shuffle_xor(uint32_t value, uint32_t mask) { return __shfl_xor(value, mask); }
-ACCEL_DEVICE float f32_of_f16(uint16_t bits) {
+ACCEL_DEVICE float from_f16(uint16_t bits) {
   _Float16 half;
   __builtin_memcpy(&half, &bits, 2);
   return half;
 }
-ACCEL_DEVICE uint16_t f16_of_f32(float value) {
+ACCEL_DEVICE uint16_t to_f16(float value) {
   const _Float16 half = value;
   uint16_t bits;
   __builtin_memcpy(&bits, &half, 2);
@@ -87,12 +87,12 @@ ACCEL_DEVICE uint16_t f16_of_f32(float value) {
 #else
 ACCEL_DEVICE uint32_t warp_width() { return 32; }
 ACCEL_DEVICE uint32_t shuffle_xor(uint32_t value, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
-ACCEL_DEVICE float f32_of_f16(uint16_t bits) {
+ACCEL_DEVICE float from_f16(uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 }
-ACCEL_DEVICE uint16_t f16_of_f32(float value) {
+ACCEL_DEVICE uint16_t to_f16(float value) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
@@ -102,7 +102,7 @@ ACCEL_DEVICE uint16_t f16_of_f32(float value) {
 
 #else
 #include <cmath>
-#include "accel/half.h"
+#include <utility>
 #define ACCEL_DEVICE inline
 #define ACCEL_KERNEL extern "C" void
 // A kernel that the driver can be asked for by name.
@@ -125,19 +125,11 @@ void add_kernel(const char* name, const uint32_t* sizes, uint32_t count, void (*
 template <class... A>
 struct Caller {
   template <size_t... I>
-  struct Numbers {};
-  template <size_t N, size_t... I>
-  struct Count : Count<N - 1, N - 1, I...> {};
-  template <size_t... I>
-  struct Count<0, I...> {
-    using Made = Numbers<I...>;
-  };
-  template <size_t... I>
-  static void spread(void (*kernel)(A...), void** arguments, Numbers<I...>) {
+  static void spread(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
     kernel(*static_cast<A*>(arguments[I])...);
   }
   static void call(const void* kernel, void** arguments) {
-    spread(reinterpret_cast<void (*)(A...)>(const_cast<void*>(kernel)), arguments, typename Count<sizeof...(A)>::Made{});
+    spread(reinterpret_cast<void (*)(A...)>(const_cast<void*>(kernel)), arguments, std::index_sequence_for<A...>{});
   }
 };
 struct Exported {
@@ -153,13 +145,10 @@ ACCEL_DEVICE uint32_t groups() { return place().groups; }
 ACCEL_DEVICE uint32_t item() { return place().item; }
 ACCEL_DEVICE uint32_t items() { return place().items; }
 ACCEL_DEVICE uint32_t warp_width() { return 32; }
-ACCEL_DEVICE float f32_of_f16(uint16_t bits) { return from_f16(bits); }
-ACCEL_DEVICE uint16_t f16_of_f32(float value) { return to_f16(value); }
-ACCEL_DEVICE float f32_of_bits(uint32_t bits) { return float_of(bits); }
-ACCEL_DEVICE uint32_t bits_of_f32(float value) { return bits_of(value); }
 ACCEL_DEVICE float round_even(float value) { return nearbyintf(value); }
 } // namespace accel
 #endif
+#include "accel/half.h"
 
 namespace accel {
 
@@ -181,9 +170,7 @@ template <class T>
 ACCEL_DEVICE T* pointer(Address address) {
   return static_cast<T*>(address);
 }
-#endif
 
-#if !defined(ACCEL_SYCL)
 // 2^exponent / value, rounded to nearest even; the value is not negative, the exponent less than 31.
 ACCEL_DEVICE float power_over(int32_t exponent, float value) { return static_cast<float>(1 << exponent) / value; }
 
@@ -203,27 +190,6 @@ ACCEL_DEVICE uint32_t group_max(uint32_t value) {
   return value;
 }
 #endif
-
-// Element types in memory; kernels compute in float.
-struct Float32 {
-  using Stored = float;
-  static ACCEL_DEVICE float load(float stored) { return stored; }
-  static ACCEL_DEVICE float store(float value) { return value; }
-};
-struct Float16 {
-  using Stored = uint16_t;
-  static ACCEL_DEVICE float load(uint16_t stored) { return f32_of_f16(stored); }
-  static ACCEL_DEVICE uint16_t store(float value) { return f16_of_f32(value); }
-};
-struct Bfloat16 {
-  using Stored = uint16_t;
-  static ACCEL_DEVICE float load(uint16_t stored) { return f32_of_bits(static_cast<uint32_t>(stored) << 16); }
-  static ACCEL_DEVICE uint16_t store(float value) {
-    const uint32_t bits = bits_of_f32(value);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return static_cast<uint16_t>(value != value ? 0x7fc0u : rounded);
-  }
-};
 
 // Elements that are loaded and stored at once; 16 bytes are the widest access of a thread.
 template <class T, int N>

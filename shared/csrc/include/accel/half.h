@@ -1,9 +1,15 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of bfloat16 and IEEE half to float and back, rounding to nearest even. It uses integer arithmetic and
-// selects only, which compilers vectorise, and which give the same bits on every instruction set.
+// Element types in memory, for loops and kernels that compute in float, and conversions that round to nearest even. On
+// the host they use integer arithmetic and selects only, which compilers vectorise, and which give the same bits on
+// every instruction set; device.h has those that differ on devices.
 #pragma once
 
+#if !defined(ACCEL_DEVICE)
+#define ACCEL_DEVICE inline
+#endif
+
+#if !defined(ACCEL_SYCL) && !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <cstdint>
 #include <cstring>
 
@@ -19,17 +25,6 @@ inline uint32_t bits_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
-}
-
-inline float from_bf16(uint16_t half) {
-  return float_of(static_cast<uint32_t>(half) << 16);
-}
-
-// Every NaN becomes 0x7fc0, as in torch.
-inline uint16_t to_bf16(float value) {
-  const uint32_t bits = bits_of(value);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<uint16_t>(value != value ? 0x7fc0u : rounded);
 }
 
 inline float from_f16(uint16_t half) {
@@ -56,17 +51,34 @@ inline uint16_t to_f16(float value) {
   return static_cast<uint16_t>(sign | (rest >= 0x477ff000u ? large : finite));
 }
 
-// Element types in memory, for loops that compute in float.
-struct F32 {
-  using Stored = float;
-  static float load(float stored) { return stored; }
-  static float store(float value) { return value; }
-};
+} // namespace accel
+#endif
 
-struct Bf16 {
+namespace accel {
+
+ACCEL_DEVICE float from_bf16(uint16_t half) { return float_of(static_cast<uint32_t>(half) << 16); }
+
+// Every NaN becomes 0x7fc0, as in torch.
+ACCEL_DEVICE uint16_t to_bf16(float value) {
+  const uint32_t bits = bits_of(value);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>(value != value ? 0x7fc0u : rounded);
+}
+
+struct Float32 {
+  using Stored = float;
+  static ACCEL_DEVICE float load(float stored) { return stored; }
+  static ACCEL_DEVICE float store(float value) { return value; }
+};
+struct Float16 {
   using Stored = uint16_t;
-  static float load(uint16_t stored) { return from_bf16(stored); }
-  static uint16_t store(float value) { return to_bf16(value); }
+  static ACCEL_DEVICE float load(uint16_t stored) { return from_f16(stored); }
+  static ACCEL_DEVICE uint16_t store(float value) { return to_f16(value); }
+};
+struct Bfloat16 {
+  using Stored = uint16_t;
+  static ACCEL_DEVICE float load(uint16_t stored) { return from_bf16(stored); }
+  static ACCEL_DEVICE uint16_t store(float value) { return to_bf16(value); }
 };
 
 } // namespace accel

@@ -34,23 +34,15 @@ struct Elements {
     return bits % kAccess == 0;
   }
 
-  template <class Step>
-  ACCEL_DEVICE void one(int64_t i, const Step& step) const {
-    float values[1 + states] = {P::load(param[i])};
-    for (int s = 0; s < states; ++s) values[1 + s] = M::load(state[s][i]);
-    apply(step, G::load(grad[i]), values);
-    param[i] = P::store(values[0]);
-    for (int s = 0; s < states; ++s) state[s][i] = M::store(values[1 + s]);
-  }
-
-  template <class Step>
-  ACCEL_DEVICE void pack(int64_t i, const Step& step) const {
-    const auto g = *reinterpret_cast<const Pack<typename G::Stored, kStepPack>*>(grad + i);
-    auto* const param_at = reinterpret_cast<Pack<typename P::Stored, kStepPack>*>(param + i);
+  // `count` elements from number i on, each access of all of them.
+  template <int count, class Step>
+  ACCEL_DEVICE void take(int64_t i, const Step& step) const {
+    const auto g = *reinterpret_cast<const Pack<typename G::Stored, count>*>(grad + i);
+    auto* const param_at = reinterpret_cast<Pack<typename P::Stored, count>*>(param + i);
     auto p = *param_at;
-    Pack<typename M::Stored, kStepPack> m[states];
-    for (int s = 0; s < states; ++s) m[s] = *reinterpret_cast<Pack<typename M::Stored, kStepPack>*>(state[s] + i);
-    for (int k = 0; k < kStepPack; ++k) {
+    Pack<typename M::Stored, count> m[states];
+    for (int s = 0; s < states; ++s) m[s] = *reinterpret_cast<Pack<typename M::Stored, count>*>(state[s] + i);
+    for (int k = 0; k < count; ++k) {
       float values[1 + states] = {P::load(p.at[k])};
       for (int s = 0; s < states; ++s) values[1 + s] = M::load(m[s].at[k]);
       apply(step, G::load(g.at[k]), values);
@@ -58,7 +50,7 @@ struct Elements {
       for (int s = 0; s < states; ++s) m[s].at[k] = M::store(values[1 + s]);
     }
     *param_at = p;
-    for (int s = 0; s < states; ++s) *reinterpret_cast<Pack<typename M::Stored, kStepPack>*>(state[s] + i) = m[s];
+    for (int s = 0; s < states; ++s) *reinterpret_cast<Pack<typename M::Stored, count>*>(state[s] + i) = m[s];
   }
 
   static ACCEL_DEVICE void apply(const Adam& step, float g, float (&values)[3]) { step(values[0], g, values[1], values[2]); }
@@ -80,13 +72,13 @@ ACCEL_DEVICE void take_step(const TensorTable& table, const Step& step) {
   int64_t i = begin + static_cast<int64_t>(item()) * kStepPack;
   if (of.aligned()) {
     ACCEL_NO_UNROLL
-    for (; i + kStepPack <= end; i += stride) of.pack(i, step);
+    for (; i + kStepPack <= end; i += stride) of.template take<kStepPack>(i, step);
   }
   // What is left: all elements of a view that is not aligned, or the last ones, fewer than a pack.
   ACCEL_NO_UNROLL
   for (; i < end; i += stride) {
     ACCEL_NO_UNROLL
-    for (int64_t k = i; k < i + kStepPack && k < end; ++k) of.one(k, step);
+    for (int64_t k = i; k < i + kStepPack && k < end; ++k) of.template take<1>(k, step);
   }
 }
 

@@ -6,13 +6,10 @@
 #pragma once
 
 // Compilers at run time have the functions without a header, and no such header.
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
-#include <cmath>
-#endif
-
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define ACCEL_BOTH __host__ __device__
 #else
+#include <cmath>
 #define ACCEL_BOTH
 #endif
 

@@ -13,10 +13,10 @@ constexpr int kPack = 8; // elements an access
 
 // Unsigned integers in the order of the floats; NaN is above all.
 ACCEL_DEVICE uint32_t key_of(float value) {
-  const uint32_t bits = bits_of_f32(value);
+  const uint32_t bits = bits_of(value);
   return value != value ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-ACCEL_DEVICE float value_of(uint32_t key) { return f32_of_bits(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+ACCEL_DEVICE float value_of(uint32_t key) { return float_of(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
 
 // The numbers of a group: step and offset are kept with its integers.
 struct Grid {
@@ -29,7 +29,7 @@ struct Range {
   uint32_t highest = 0, negated = 0;
 
   ACCEL_DEVICE void add(float value) {
-    const uint32_t key = asymmetric ? key_of(value) : bits_of_f32(value) & 0x7fffffffu;
+    const uint32_t key = asymmetric ? key_of(value) : bits_of(value) & 0x7fffffffu;
     highest = key > highest ? key : highest;
     if (asymmetric) {
       const uint32_t other = key_of(-value);
@@ -42,7 +42,7 @@ struct Range {
   ACCEL_DEVICE Grid grid() {
     highest = group_max(highest);
     if (asymmetric) negated = group_max(negated);
-    const float high = asymmetric ? value_of(highest) : f32_of_bits(highest);
+    const float high = asymmetric ? value_of(highest) : float_of(highest);
     const float low = asymmetric ? -value_of(negated) : 0.0f;
     const float span = asymmetric ? high - low : high;
     const float scale = span == 0.0f ? 1.0f : power_over(asymmetric ? bits : bits - 1, span);
