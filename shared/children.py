@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import os
-import pickle
 import sys
 import tempfile
 import traceback
@@ -25,6 +25,13 @@ Result = TypeVar("Result")
 #: Nothing of these may leak in from the shell, or from the launcher, that runs the tests.
 _STEERING = ("ACCEL_", "DS_", "TOY_", "CLASSIC_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "RANK")
 _STEERING += ("LOCAL_", "WORLD_SIZE", "MASTER_", "PYTHONWARNINGS", "PYTEST_")
+
+
+def inherited(*also: str) -> dict[str, str]:
+    """Return the variables of this process that steer nothing, and those named."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(_STEERING) or name in also
+    }
 
 
 @dataclass(frozen=True)
@@ -60,35 +67,32 @@ class Children:
         """The same, with further folders on the import path, before the others."""
         return Children(self.folder, self.modules, (*path, *self.path))
 
-    def environment(self, path: Sequence[Path] = (), **variables: str | None) -> dict[str, str]:
-        """Without anything that steers selection; None takes a variable away."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
-        kept["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in (*path, *self.path, self.modules))
+    def environment(self, **variables: str | None) -> dict[str, str]:
+        """Return the environment without anything that steers selection; None takes a variable away."""
+        kept = inherited()
+        kept["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in (*self.path, self.modules))
         kept["TORCH_EXTENSIONS_DIR"] = str(self.extensions)
         kept["OMP_NUM_THREADS"] = "1"
         kept["PYTHONDONTWRITEBYTECODE"] = "1"
         chosen: dict[str, str | None] = {**kept, **variables}
         return {name: value for name, value in chosen.items() if value is not None}
 
-    def start(
-        self, snippet: str, path: Sequence[Path] = (), options: Sequence[str] = (), **variables: str | None
-    ) -> Child:
-        """A child that runs on its own; `finish` waits for it."""
-        command = [sys.executable, *options, "-c", dedent(snippet)]
-        return Child(command, env=self.environment(path, **variables))
+    def start(self, snippet: str, **variables: str | None) -> Child:
+        """Start a child; `finish` waits for it."""
+        return Child([sys.executable, "-c", dedent(snippet)], env=self.environment(**variables))
 
     def finish(self, child: Child) -> Ended:
         """Wait, whatever the child's end."""
         done = child.wait(300)
         return Ended(done.returncode, done.stdout, done.stderr)
 
-    def attempt(self, snippet: str, path: Sequence[Path] = (), **variables: str | None) -> Ended:
+    def attempt(self, snippet: str, **variables: str | None) -> Ended:
         """Run a snippet that may fail."""
-        return self.finish(self.start(snippet, path, **variables))
+        return self.finish(self.start(snippet, **variables))
 
-    def run(self, snippet: str, path: Sequence[Path] = (), **variables: str | None) -> Ended:
+    def run(self, snippet: str, **variables: str | None) -> Ended:
         """Run a snippet; its failure is the test's."""
-        return self.attempt(snippet, path, **variables).expect_success()
+        return self.attempt(snippet, **variables).expect_success()
 
     def ranks(self, snippet: str, ranks: int) -> list[Any]:
         """Run a snippet as each rank of a job on the CPU; returns their reports."""
@@ -113,12 +117,7 @@ def run(*command: object, check: bool = False, **options: Any) -> processes.Ende
 
 def on_device(key: str, *arguments: object, devices: int | None = None, **variables: str) -> Ended:
     """Run Python with these arguments where such a device is simulated, or on the CPU; its failure is the test's."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_STEERING) or name == "ACCEL_CACHE_DIR"
-    }
-    base = kept | {"OMP_NUM_THREADS": "1"} | variables
+    base = inherited("ACCEL_CACHE_DIR") | {"OMP_NUM_THREADS": "1"} | variables
     if key != "cpu":
         base = importlib.import_module("accel_sim").environment(key, devices=devices, base=base)
     done = run(sys.executable, "-W", "ignore", *arguments, env=base)
@@ -127,43 +126,24 @@ def on_device(key: str, *arguments: object, devices: int | None = None, **variab
 
 def as_user(user: int, function: Callable[[], Result]) -> Result:
     """Return what the function returns in a child process of that user; an exception there is the test's."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+    fork = multiprocessing.get_context("fork")
+    receiving, sending = fork.Pipe(duplex=False)
+
+    def child() -> None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        tempfile.tempdir = None
+        os.umask(0o022)
         try:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-            tempfile.tempdir = None
-            os.umask(0o022)
-            answer: object = ("returned", function())
+            sending.send((function(), ""))
         except BaseException:
-            answer = ("raised", traceback.format_exc())
-        with open(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        content = pipe.read()
-    os.waitpid(child, 0)
-    assert content, f"the process of user {user} died"
-    how, value = pickle.loads(content)
-    assert how == "returned", value
+            sending.send((None, traceback.format_exc()))
+
+    process = fork.Process(target=child)
+    process.start()
+    sending.close()
+    value, error = receiving.recv()  # EOFError if the process died
+    process.join()
+    assert not error, error
     return value  # type: ignore[no-any-return]
-
-
-def ranks(program: str, world: int, folder: Path) -> None:
-    """Run a program as each rank of a job, each of which has to succeed.
-
-    Its arguments are the rank, the number of ranks, the folder, and a file for the ranks' store.
-    """
-    # A store of their own: in the file of former ranks, they would find the addresses of those.
-    store = Path(tempfile.mkdtemp(dir=folder), "store")
-    command = [sys.executable, "-W", "ignore", "-c", program]
-    started = [Child([*command, str(rank), str(world), folder, store]) for rank in range(world)]
-    try:
-        ended = [rank.wait(300) for rank in started]
-    finally:
-        for rank in started:
-            rank.end()
-    assert not any(rank.returncode for rank in ended), "\n".join(rank.stderr for rank in ended)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import sys
 import venv
 from pathlib import Path
@@ -14,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from ci import wheels, workspace
-from shared.children import run
+from shared.children import inherited, run
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Nothing of the run around it may steer the tests.
-_OUTER = ("ACCEL_", "DS_", "PYTEST_", "PYTHONPATH", "VIRTUAL_ENV")
 
 
-def run_tests(package: str, place: Path, *arguments: str, tests: str) -> None:
+def run_tests(package: str, place: Path, *, tests: str) -> None:
     """Run tests of the package in a new environment in `place`; fail with their output. tox runs all."""
     origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
@@ -32,10 +29,8 @@ def run_tests(package: str, place: Path, *arguments: str, tests: str) -> None:
     python = _environment(place / "environment", set(packages))
     install = ("-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index")
     run(sys.executable, *install, *(place / "wheels").glob("*.whl"), check=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
-    kept["PATH"] = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    command = (python, "-m", "pytest", "-q", f"packages/{package}/tests/{tests}", *arguments)
-    done = run(*command, cwd=ROOT, env=kept, timeout=float("inf"))
+    command = (python, "-m", "pytest", "-q", f"packages/{package}/tests/{tests}")
+    done = run(*command, cwd=ROOT, env=inherited(), timeout=float("inf"))
     if done.returncode:
         pytest.fail(f"{package} from its wheel:\n{done.stdout[-8000:]}{done.stderr[-2000:]}", pytrace=False)
 
@@ -53,15 +48,4 @@ def _environment(folder: Path, hidden: set[str]) -> Path:
             # What a .pth file adds is ours, or of another environment.
             if entry.name not in left_out and entry.suffix != ".pth" and not (site / entry.name).exists():
                 (site / entry.name).symlink_to(entry)
-    ours, theirs = (b"#!" + os.fsencode(each) for each in (python, sys.executable))
-    for program in Path(sys.executable).parent.iterdir():
-        link = folder / "bin" / program.name
-        if program.name in left_out or link.exists() or not program.is_file():
-            continue
-        content = program.read_bytes()
-        if content.startswith(theirs):
-            link.write_bytes(ours + content.removeprefix(theirs))
-            link.chmod(0o755)
-        else:
-            link.symlink_to(program)
     return python

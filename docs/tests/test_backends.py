@@ -149,7 +149,7 @@ def package(folder: Path, name: str, source: str) -> Path:
 
 def run(program: str, *path: Path, **variables: str) -> Ended:
     """Run a program with these folders on its path, where nothing is imported by torch."""
-    return Children(path[0], path[0]).attempt(program, path, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **variables)
+    return Children(path[0], path[0], path).attempt(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **variables)
 
 
 @pytest.mark.parametrize("variables", [{}, {"DS_ACCELERATOR": "acme"}], ids=["detected", "by name"])
