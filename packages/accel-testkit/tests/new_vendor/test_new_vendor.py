@@ -72,8 +72,6 @@ def test_the_hardware_environment_leaves_torch_and_variables_to_the_machine(fold
     assert found["install_command"].startswith(
         "env -u DS_ACCELERATOR "
     )  # which DeepSpeed's setup does not take
-    named = hardware(folder, NEWVENDOR_RUNTIME="torch_newvendor==2.7.1")
-    assert named["deps"].split()[0] == "torch_newvendor==2.7.1"
 
 
 @pytest.mark.slow
@@ -94,7 +92,7 @@ def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(device, fold
 
 
 def test_its_own_tests_pass_on_a_machine_without_a_device(folder: Path, site: Path) -> None:
-    assert "5 passed" in own_tests(folder, PYTHONPATH=str(site))
+    assert "3 passed" in own_tests(folder, PYTHONPATH=str(site))
 
 
 @pytest.mark.slow
@@ -118,7 +116,7 @@ def test_probe_tests_beside_an_installed_runtime(folder: Path, site: Path, tmp_p
     )
     (tmp_path / f"{name}.py").touch()
     path = os.pathsep.join([str(tmp_path), str(site)])
-    assert "4 passed" in own_tests(folder, "tests/test_probe.py", PYTHONPATH=path)
+    assert "3 passed" in own_tests(folder, "tests/test_probe.py", PYTHONPATH=path)
 
 
 @pytest.fixture

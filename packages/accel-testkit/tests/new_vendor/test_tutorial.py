@@ -79,9 +79,8 @@ def test_the_package_is_still_clean(package: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_package_s_own_tests_pass_on_the_device(package: Path, machine: dict[str, str]) -> None:
-    printed = own_tests(package, "--deselect", "tests/test_simulated.py", **machine)
-    assert "tests/device/test_accelerator.py" in printed
+def test_the_package_s_own_tests_pass_beside_its_runtime(package: Path, machine: dict[str, str]) -> None:
+    assert "passed" in own_tests(package, **machine)
 
 
 def test_two_ranks_train_on_it_with_stock_deepspeed(machine: dict[str, str]) -> None:
