@@ -84,15 +84,12 @@ def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(r
     assert "0 only in one run" in done.stdout
 
 
-def test_fault_is_named_with_its_module_and_step_and_on_the_page(record: Path) -> None:
+def test_fault_is_named_with_its_module_and_step(record: Path) -> None:
     # Five layer norms are calls of one forward pass, and their kernel is called once more for each step.
     compare("replay", record, *LANGUAGE, status=DIFFERS, sim="npu", FAULT="native_layer_norm:scale:6")
     assert first(record)["key"] == {
         "step": 1, "phase": "forward", "where": "LanguageModel.blocks.1.norm1", "name": "LayerNorm", "nth": 0
     }  # fmt: skip
-    page = (record / "replay" / "compare.html").read_text()
-    assert "step 1, forward, LanguageModel.blocks.1.norm1" in page
-    assert "<script" not in page
 
 
 @pytest.mark.slow
@@ -149,7 +146,6 @@ def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Pa
 def test_initial_parameters_of_the_record_are_loaded_unless_asked_not_to(tmp_path: Path) -> None:
     gated = ("--", "train.py", "gated")
     done = compare("record", "--parameters", "1", tmp_path, *gated)
-    assert "at most 1 MiB" in done.stderr
     assert "initial parameters of Gated are kept" in done.stdout
     done = compare("replay", tmp_path, *gated, sim="npu", INITIAL_SEED="5")
     assert "initial parameters of Gated are loaded from the record" in done.stdout

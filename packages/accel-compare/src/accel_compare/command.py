@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from accel_compare import difference, page, record
+from accel_compare import difference, record
 from accel_compare.difference import Compared, Difference
 from accel_compare.recorder import RecorderOptions
 from accel_core import processes
@@ -25,10 +25,6 @@ from accel_core.errors import DOCUMENTATION, InvalidInput
 
 _EQUAL, _FAILED, _DIFFERENT = 0, 1, 3
 _MOST_ROWS = 20
-_COST = {
-    False: "by module: up to twice the time of a step, four times that of a tiny model",
-    True: "by operation: about ten times the time of a step",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,10 +97,6 @@ def run(args: argparse.Namespace) -> int:
     command = _command(args)
     if args.action == "record":
         options = _options(args)
-        kept = f", and parameters, at most {args.parameters} MiB" if args.parameters else ""
-        sys.stderr.write(
-            f"accel compare: recording {_COST[options.operations]}; at most {args.limit} MiB a rank{kept}\n"
-        )
         status = _run(command, options)
         if status and not any(args.folder.glob("rank*.jsonl")):
             return _failed(status)
@@ -175,20 +167,6 @@ for n, (cpu, other) in enumerate(zip(run("cpu"), run(device))):
 '''
 
 
-def _isolated(difference: Difference, inputs: Path) -> Path:
-    """Write the program next to the file of inputs; return its path."""
-    namespace = difference.key.name.partition(".")[0]
-    path = inputs.with_name("isolate.py")
-    path.write_text(
-        _PROGRAM.format(
-            what=f"{difference.key.name}, {difference.key}", error=difference.error, bound=difference.bound,
-            reason=difference.reason, inputs=inputs.name, namespace=namespace,
-        ),
-        encoding="utf-8",
-    )  # fmt: skip
-    return path
-
-
 def _isolate(first: Difference, command: list[str], options: RecorderOptions) -> None:
     """Run the program again to keep the inputs of the operation, and write the program that shows it."""
     into = Path(options.folder, "isolated")
@@ -197,7 +175,12 @@ def _isolate(first: Difference, command: list[str], options: RecorderOptions) ->
     if not inputs.exists():
         sys.stdout.write("it is not a single operation: there is nothing to isolate\n")
         return
-    program = _isolated(first, inputs)
+    program = inputs.with_name("isolate.py")
+    text = _PROGRAM.format(
+        what=f"{first.key.name}, {first.key}", error=first.error, bound=first.bound, reason=first.reason,
+        inputs=inputs.name, namespace=first.key.name.partition(".")[0],
+    )  # fmt: skip
+    program.write_text(text, encoding="utf-8")
     sys.stdout.write(f"the operation alone: cd {program.parent} && python {program.name}\n")
     processes.run([sys.executable, program.name], cwd=program.parent, stdin=None, stdout=None, stderr=None)
 
@@ -238,9 +221,9 @@ def _run(command: list[str], options: RecorderOptions) -> int:
             if re.fullmatch(r"rank\d+(\.\d+)?\.(jsonl|pt)", old.name):
                 old.unlink()
         # Compiled code has no modules and no operations to record.
-        environment = {**os.environ, "ACCEL_COMPARE": options.text(), "TORCHDYNAMO_DISABLE": "1"}
+        variables = {"ACCEL_COMPARE": json.dumps(to_data(options)), "TORCHDYNAMO_DISABLE": "1"}
         return processes.run(
-            command, grace=math.inf, env=environment, stdin=None, stdout=None, stderr=None
+            command, grace=math.inf, env=os.environ | variables, stdin=None, stdout=None, stderr=None
         ).returncode
     except KeyboardInterrupt:
         return 130
@@ -279,9 +262,8 @@ def _report(outcome: Compared, reference: Path, found: Path) -> int:
     lines += difference.describe(outcome.first) if outcome.first else ["nothing differs beyond rounding"]
     lines += [difference.describe_nearest(outcome.nearest)] if outcome.nearest else []
     lines += _table(outcome)
-    (found / "compare.html").write_text(page.html(f"accel compare: {found}", outcome), encoding="utf-8")
     (found / "compare.json").write_text(json.dumps(_plain(outcome), indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write("\n".join([*lines, f"written: {found / 'compare.html'}, compare.json"]) + "\n")
+    sys.stdout.write("\n".join([*lines, f"written: {found / 'compare.json'}"]) + "\n")
     return _DIFFERENT if outcome.first else _EQUAL
 
 

@@ -486,21 +486,20 @@ def describe_nearest(difference: Difference) -> str:
 def describe(difference: Difference) -> list[str]:
     """Return the lines that say what differs and where."""
     key, one = difference.key, difference
-    place = {
-        "result": f"{key}: result {one.number} differs, and its inputs agree",
-        "input": f"{key}: input {one.number} differs, and nothing recorded before explains it",
-    }[one.what]
-    after = f" after {one.before}" if one.before is not None else ""
-    if key.phase == BACKWARD and one.what == "result":
-        place = f"{key}: the gradient differs; it is computed{after}"
-    elif one.what == "input":
-        place += (
-            f"; it is computed{after}" if after else "; the data or the initial parameters are not the same"
+    after = f"; it is computed after {one.before}" if one.before is not None else ""
+    if one.what == "input":
+        place = f"input {one.number} differs, and nothing recorded before explains it"
+        place += after or "; the data or the initial parameters are not the same"
+    elif key.phase == BACKWARD:
+        place = f"the gradient differs{after or '; it is computed'}"
+    elif key.phase == STEP:
+        place = (
+            f"the optimizer's step differs (result {one.number}), and parameter, states and gradient agree"
         )
-    if key.phase == STEP and one.what == "result":
-        place = f"{key}: the optimizer's step differs (result {one.number}), and parameter, states and gradient agree"
+    else:
+        place = f"result {one.number} differs, and its inputs agree"
     return [
-        f"rank {one.rank}, {place}",
+        f"rank {one.rank}, {key}: {place}",
         f"  reference: {one.reference}",
         f"  here:      {one.found}",
         f"  relative difference {one.error:.2g}, bound {one.bound:.2g}: {one.reason}",

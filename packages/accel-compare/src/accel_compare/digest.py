@@ -96,12 +96,9 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
     if plain.is_quantized or plain.layout != torch.strided:
         plain = plain.dequantize() if plain.is_quantized else plain.to_dense()
     host = plain.cpu()
-    return host if host.dtype in (torch.float32, torch.float64) else host.to(_exact(host.dtype))
-
-
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    """Return a type that holds all values of a type: float64 for integers."""
-    return torch.float32 if dtype.is_floating_point else torch.float64
+    if host.dtype == torch.float64 or not host.is_floating_point():
+        return host.double()  # it holds all integers that programs count with
+    return host.float()
 
 
 def _projection(flat: torch.Tensor) -> float:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,7 +159,8 @@ def _rank(file: Path) -> RankRecord:
         rank = RankRecord(_count(header["rank"]), _count(header["world"]), str(header["device"]))
         digests: list[Digest] = []
         counts: Counter[tuple[int, str, str, str]] = Counter()
-        for line in _lines(lines):
+        # The last line of a killed rank may be cut off.
+        for line in map(_plain, (line for line in lines if line.endswith("\n"))):
             if "digest" in line:
                 digests.append(_digest(line))
             elif "event" in line:
@@ -170,17 +170,6 @@ def _rank(file: Path) -> RankRecord:
             else:
                 rank.whole = True
     return rank
-
-
-def _lines(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines; the last one of a killed rank may be cut off."""
-    held: str | None = None
-    for line in lines:
-        if held is not None:
-            yield _plain(held)
-        held = line
-    if held is not None and held.endswith("\n"):
-        yield _plain(held)
 
 
 def _plain(line: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from accel_compare.record import (
     Key,
     Writer,
 )
-from accel_core.data import from_data, to_data
+from accel_core.data import from_data
 from accel_core.launchers import launched
 from accel_core.lost_devices import is_lost
 
@@ -81,10 +81,6 @@ class RecorderOptions:
     keep: int = 0
     load: str = ""
 
-    def text(self) -> str:
-        """Return them as the value of ACCEL_COMPARE."""
-        return json.dumps(to_data(self))
-
 
 def start(text: str) -> None:
     """Begin to record in this process; forked children do not."""
@@ -96,6 +92,14 @@ def start(text: str) -> None:
     multiprocessing.util.Finalize(recorder, recorder.close, exitpriority=0)
 
 
+class _Thread(threading.local):
+    """State of a thread. open: the modules that run in it: path, inputs, and the number of events before."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.open: list[tuple[str, list[int], int]] = []
+
+
 class Recorder:
     """The hooks of one process, and the file to which they write."""
 
@@ -105,7 +109,7 @@ class Recorder:
         self._step = self._events = 0
         self._writer: Writer | None = None
         self._lock = threading.RLock()
-        self._thread = threading.local()
+        self._thread = _Thread()
         self._begun = self._warned = self._drawn_again = False
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._classes: dict[str, str] = {}  # of modules, by path
@@ -145,9 +149,9 @@ class Recorder:
             self._drawn_again = True
             draws.on_cpu()
 
-    def pause(self, paused: bool = True) -> None:
-        """Record nothing in this process until it goes on."""
-        self._active = not paused
+    def pause(self) -> None:
+        """Record nothing more in this process."""
+        self._active = False
 
     def close(self) -> None:
         """Write the end of the file."""
@@ -158,7 +162,7 @@ class Recorder:
     @property
     def active(self) -> bool:
         """True if this process is recorded at all, and not the recorder's own work."""
-        return self._active and not self._busy
+        return self._active and not self._thread.busy
 
     @property
     def recording(self) -> bool:
@@ -170,22 +174,10 @@ class Recorder:
         """True if operations are recorded here."""
         return self._begun and not self._stepping and self.recording
 
-    @property
-    def _busy(self) -> bool:
-        return getattr(self._thread, "busy", False)
-
-    @property
-    def _open(self) -> list[tuple[str, list[int], int]]:
-        """The modules that run in this thread: path, inputs, and the number of events before."""
-        if not hasattr(self._thread, "open"):
-            self._thread.open = []
-        found: list[tuple[str, list[int], int]] = self._thread.open
-        return found
-
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
         """Record nothing of what runs inside."""
-        busy, self._thread.busy = self._busy, True
+        busy, self._thread.busy = self._thread.busy, True
         try:
             yield
         finally:
@@ -272,11 +264,11 @@ class Recorder:
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
         if not self.active:
             return
-        if not self._open:
+        if not self._thread.open:
             self._begin(module)
         name = self._names.get(module, type(module).__name__)
         wanted = self.recording and self._wanted(name)
-        self._open.append((name, self.numbers(inputs) if wanted else [], self._events))
+        self._thread.open.append((name, self.numbers(inputs) if wanted else [], self._events))
 
     def _begin(self, root: torch.nn.Module) -> None:
         """A module runs that no other one has called: name what is in it, and begin a step."""
@@ -305,9 +297,9 @@ class Recorder:
             self._parameters[id(parameter)] = (weakref.ref(parameter), path)
 
     def _leave(self, module: torch.nn.Module, inputs: Any, named: Any, results: Any) -> None:
-        if not self.active or not self._open:
+        if not self.active or not self._thread.open:
             return
-        name, numbers, before = self._open.pop()
+        name, numbers, before = self._thread.open.pop()
         # None: it raised, as recomputation does to leave early.
         if not self.recording or results is None or not self._wanted(name):
             return
@@ -382,27 +374,28 @@ class Recorder:
 
     def _wrap_collectives(self) -> None:
         """Replace torch's functions before any other module of the program imports them."""
-        for names, wrap in ((_COLLECTIVES, self._collective), (_OF_OBJECTS, self._of_objects)):
-            for name in names:
-                function = getattr(c10d, name, None)
-                if function is not None:
-                    wrapped = wrap(name, function)
-                    for module in (c10d, dist):
-                        if hasattr(module, name):
-                            setattr(module, name, wrapped)
+        for name in (*_COLLECTIVES, *_OF_OBJECTS):
+            function = getattr(c10d, name, None)
+            if function is not None:
+                wrapped = self._collective(name, function)
+                for module in (c10d, dist):
+                    if hasattr(module, name):
+                        setattr(module, name, wrapped)
 
     def _collective(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        signature, written = inspect.signature(function), _COLLECTIVES[name]
+        signature, written = inspect.signature(function), _COLLECTIVES.get(name, "")
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            group = kwargs.get("group") or next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
-            group = group or c10d.GroupMember.WORLD
+            if name in _OF_OBJECTS:
+                with self._unwatched():
+                    return function(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
+            group = given.get("group") or c10d.GroupMember.WORLD
             # Coalesced calls begin later, and a rank outside of the group takes no part.
             member = isinstance(group, dist.ProcessGroup) and group not in c10d._world.pg_coalesce_state
             if not self.recording or not member:
                 return function(*args, **kwargs)
-            given = signature.bind(*args, **kwargs).arguments
             ranks, rank = dist.get_process_group_ranks(group), dist.get_rank()
             root = given.get("dst" if name in ("reduce", "gather") else "src", rank)
             if root is None:  # given by its number in the group
@@ -426,22 +419,13 @@ class Recorder:
 
         return call
 
-    def _of_objects(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Objects are pickled, and their bytes differ from process to process."""
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self._unwatched():
-                return function(*args, **kwargs)
-
-        return call
-
     # ----------------------------------------------------------------------------- operations
 
     def operation(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation and record it."""
         backward = torch._C._current_graph_task_id() != -1
-        where = self._backward_in if backward else self._open[-1][0] if self._open else "program"
+        modules = self._thread.open
+        where = self._backward_in if backward else modules[-1][0] if modules else "program"
         phase, name = (BACKWARD if backward else FORWARD), str(function)
         if not self._wanted(where, name):
             return function(*args, **kwargs)
@@ -477,6 +461,7 @@ _COLLECTIVES = {
     "reduce_scatter_single": "output", "reduce_scatter_tensor": "output", "scatter": "tensor", "send": "",
     "_all_gather_base": "output_tensor", "_reduce_scatter_base": "output",
 }  # fmt: skip
+#: Not recorded: objects are pickled, and their bytes differ from process to process.
 _OF_OBJECTS = (
     "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
     "send_object_list",
