@@ -77,13 +77,13 @@ def test_difference_below_its_bound_is_said_to_be_below_and_not_equal() -> None:
     assert difference.compare([chain(0, 0)], [chain(0, 0)]).nearest is None
 
 
-def bias_gradient(name: str) -> Callable[[float], Any]:
-    return lambda error: ((BACKWARD, "a", name, [value()], [digest((1e-7 + error) * OTHER[0] * 6)]),)
+def bias_gradient(error: float) -> Any:
+    return ((BACKWARD, "a", "aten.sum.dim_IntList", [value()], [digest((1e-7 + error) * OTHER[0] * 6)]),)
 
 
-def derivative(name: str) -> Callable[[float], Any]:
+def derivative(error: float) -> Any:
     given = [value(size=1e-3), value()]
-    return lambda error: ((BACKWARD, "a", f"aten.{name}_backward.default", given, [value(error, 1e-3)]),)
+    return ((BACKWARD, "a", "aten.gelu_backward.default", given, [value(error, 1e-3)]),)
 
 
 def loss_derivative(error: float) -> Any:
@@ -121,20 +121,8 @@ ONE_ERROR: dict[str, tuple[Callable[[float], Any], dict[float, tuple[str, str] |
             (FORWARD, "a.bias", PARAMETER, [], [value(error / 100)]),
         ), {1: None},
     ),
-    "a stale parameter": (
-        lambda error: (
-            (STEP, "a.weight", "AdamW", [value()], [value()]),
-            (FORWARD, "a.weight", PARAMETER, [], [value(error)]),
-        ), {1e-2: ("a.weight", "result")},
-    ),
-    "an optimizer's step": (
-        lambda error: ((STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value(error)]),),
-        {1e-4: ("a.weight", "result")},
-    ),
-    "a gradient of a bias that cancels, and what it sums": (bias_gradient("aten.sum.dim_IntList"), _FAULT_ALONE),
-    "the same of a convolution": (bias_gradient("aten.convolution_backward.default"), _FAULT_ALONE),
-    "the derivative of gelu of a large activation": (derivative("gelu"), _FAULT_ALONE),
-    "the derivative of a norm of a large activation": (derivative("native_layer_norm"), _FAULT_ALONE),
+    "a gradient of a bias that cancels, and what it sums": (bias_gradient, _FAULT_ALONE),
+    "the derivative of gelu of a large activation": (derivative, _FAULT_ALONE),
     "the derivative of a loss, which may cancel": (loss_derivative, {1e-7: None, 1e-3: ("a", "input")}),
 }  # fmt: skip
 
@@ -303,6 +291,5 @@ def test_step_may_amplify_the_rounding_of_a_gradient_that_is_near_zero() -> None
     assert first(_adam(gradient), _adam(gradient + noise)) is None
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-7])
-def test_wrong_step_is_named_beside_rounding_of_its_gradient(noise: float) -> None:
-    assert first(_adam(OTHER), _adam(OTHER + noise * BASE, wrong=1.05)) == ("weight", "result")
+def test_wrong_step_is_named_beside_rounding_of_its_gradient() -> None:
+    assert first(_adam(OTHER), _adam(OTHER + 1e-7 * BASE, wrong=1.05)) == ("weight", "result")

@@ -23,12 +23,6 @@ def _first(results: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return (change(results[0]), *results[1:])
 
 
-def _last_zero(tensor: torch.Tensor) -> torch.Tensor:
-    changed = tensor.clone()
-    changed.view(-1)[-1] = changed.abs().max()
-    return changed
-
-
 def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
     changed = tensor.clone()
     changed.view(-1)[changed.numel() // 2] = float("nan")
@@ -38,10 +32,7 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
 KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scale": lambda tensor: tensor * 1.001,
     "truncated": lambda tensor: tensor.bfloat16().to(tensor.dtype),
-    "last": _last_zero,
     "nan": _one_nan,
-    "shifted": lambda tensor: tensor.roll(1, -1),
-    "sign": torch.neg,
 }
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The three programs that are compared: a model of each, and the loss of a batch."""
+"""The model of the programs that are compared, and the loss of a batch."""
 
 import torch
 from torch import nn
@@ -54,52 +54,8 @@ class LanguageModel(nn.Module):
         return self.head(x)
 
 
-class Images(nn.Module):
-    """Images (batch, 3, 8, 8) to logits (batch, WORDS)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-            nn.Linear(128, WORDS),
-        )  # fmt: skip
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.layers(images)
-
-
-class Gated(nn.Module):
-    """Vectors (batch, 24) to one number: gated layers between root mean squares, as of large language models."""
-
-    def __init__(self, width: int = 48) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(24, width), nn.Linear(width, 1)
-        self.layers = nn.ModuleList(
-            nn.ModuleList(nn.Linear(width, width) for _ in range(3)) for _ in range(2)
-        )
-        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        for norm, (up, gate, down) in zip(self.norms, self.layers, strict=True):
-            here = norm(x)
-            x = x + down(nn.functional.silu(gate(here)) * up(here))
-        return self.last(x)
-
-
-PROGRAMS = {"language": LanguageModel, "images": Images, "gated": Gated}
-
-
-def loss(
-    program: str, model: nn.Module, device: str | torch.device, rows: slice = slice(None)
-) -> torch.Tensor:
+def loss(model: nn.Module, device: str | torch.device, rows: slice = slice(None)) -> torch.Tensor:
     """Draw a batch of four, and return the loss of some of its rows."""
-    if program == "images":
-        images, labels = torch.randn(4, 3, 8, 8, device=device)[rows], torch.randint(WORDS, (4,))[rows]
-        return nn.functional.cross_entropy(model(images), labels.to(device))
-    if program == "gated":
-        x = torch.randn(4, 24)[rows].to(device)
-        return nn.functional.mse_loss(model(x), x.sum(-1, keepdim=True))
     ids = torch.randint(WORDS, (4, 17))[rows].to(device)
     logits = model(ids[:, :-1])
     return nn.functional.cross_entropy(logits.flatten(0, -2), ids[:, 1:].flatten())
