@@ -94,7 +94,7 @@ def test_isolated_build_brings_pip_where_kernels_are_demanded(checkout, monkeypa
 def test_modules_have_no_contraction(wheel):
     # Of the kernels that add to a product: without the mode a driver may round both at once.
     modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in step_kernels.ARGUMENTS]
-    assert len(modules) == 20 + 18
+    assert len(modules) == 12 + 18
     assert all(contraction_is_off(module) for module in modules)
 
 

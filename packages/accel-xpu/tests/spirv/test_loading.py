@@ -5,6 +5,7 @@
 import hashlib
 import json
 import random
+import re
 import shutil
 import struct
 import sys
@@ -106,7 +107,7 @@ def test_captures_take_plain_torch(queue, monkeypatch):
 def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(queue, monkeypatch):
     monkeypatch.delattr(torch._C, "_xpu_getCurrentRawStream")
     op, reason = load()
-    assert reason.startswith("plain torch: torch has no queue")
+    assert re.match("plain torch: .* torch has no queue: ", reason)
     values = torch.randn(2, 8)
     same(op.quantize(values.to("xpu"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
 
@@ -115,7 +116,7 @@ def test_module_that_the_driver_refuses_gives_way_to_plain_torch(queue, tmp_path
     header = packaged.modules()["accel_quantize_f32_8_sym"][:20]
     rewrite(tmp_path / "images", dict.fromkeys(ARGUMENTS, header))
     monkeypatch.setattr(packaged, "FOLDER", tmp_path / "images")
-    assert load()[1].startswith("plain torch: libsycl does not load a module of SPIR-V: ")
+    assert re.match("plain torch: .* libsycl does not load a module of SPIR-V: ", load()[1])
 
 
 # --- the kernels of Adam and Lion: the route, and float64's numbers
