@@ -140,7 +140,7 @@ using Function = void (*)(const uint8_t* const*, int32_t, void*, void*, int64_t,
 #define ROW(type) {type##_sum, type##_product, type##_min, type##_max}
 
 REDUCTIONS(f32, Plain<float>)
-REDUCTIONS(bf16, accel::Bf16)
+REDUCTIONS(bf16, accel::Bfloat16)
 REDUCTIONS(f16, F16)
 REDUCTIONS(f64, Plain<double>)
 REDUCTIONS(i32, Plain<int32_t>)
