@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="not run: needs torch_npu"),
 ]
+_REAL = getattr(importlib.util.find_spec("torch_npu"), "origin", "")
 _SIM = (sys.executable, "-m", "accel_core.cli", "sim", "npu")
 _TESTS = """
 import subprocess, sys
@@ -32,12 +33,6 @@ def test_child_has_it():
 """
 
 
-def real_file() -> str:
-    spec = importlib.util.find_spec("torch_npu")
-    assert spec is not None
-    return str(spec.origin)
-
-
 def started(*command: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return processes.run(command, 600, env=environment, **options)
@@ -46,7 +41,7 @@ def started(*command: str, **options: object) -> subprocess.CompletedProcess[str
 def test_program_has_as_many_devices_as_asked_for() -> None:
     program = "import torch_npu, torch; print(torch_npu.__file__, torch.npu.device_count())"
     ended = started(*_SIM, "--runtime", "torch_npu", "--devices", "3", "--", sys.executable, "-c", program)
-    assert ended.stdout.split() == [real_file(), "3"], ended.stderr
+    assert ended.stdout.split() == [_REAL, "3"], ended.stderr
 
 
 def test_simulated_device_replaces_the_runtime() -> None:
@@ -54,24 +49,15 @@ def test_simulated_device_replaces_the_runtime() -> None:
     inner = (*_SIM, "--", sys.executable, "-c", program)
     ended = started(*_SIM, "--runtime", "torch_npu", "--", *inner)
     file, value = ended.stdout.split()
-    assert file != real_file()
+    assert file != _REAL
     assert value == "2.0"
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")])
-def test_tests_of_a_project_have_the_runtime(tmp_path: Path, options: tuple[str, ...]) -> None:
-    (tmp_path / "test_project.py").write_text(_TESTS.format(file=real_file()), encoding="utf-8")
-    command = ("-m", "pytest", "-p", "no:cacheprovider")
-    ended = started(
-        sys.executable,
-        *command,
-        "--accel-sim",
-        "npu",
-        "--accel-sim-runtime",
-        "torch_npu",
-        *options,
-        cwd=tmp_path,
-    )
+@pytest.mark.parametrize("options", ["", "-n 2"])
+def test_tests_of_a_project_have_the_runtime(tmp_path: Path, options: str) -> None:
+    (tmp_path / "test_project.py").write_text(_TESTS.format(file=_REAL), encoding="utf-8")
+    words = f"-m pytest -p no:cacheprovider --accel-sim npu --accel-sim-runtime torch_npu {options}".split()
+    ended = started(sys.executable, *words, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "2 passed" in ended.stdout
     assert "torch_npu on an emulated driver" in ended.stdout

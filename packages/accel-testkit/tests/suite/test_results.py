@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch.nn import functional
 
+from accel_testkit.suite import results
 from accel_testkit.suite.expect import factor
 
 #: The mistakes of the class `Wrong`, by the method, op or check that a report has to name.
@@ -84,7 +85,7 @@ def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> 
     about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
     assert len(about_memory) > 5
     assert not [text for text in about_memory if "pass the index on" in text]
-    assert "1024 times too small" in texts["device_index.index_chooses_the_device[memory_allocated]"]
+    assert "1024 times too small" in texts["memory.figure_follows_tensors[memory_allocated]"]
     assert "1000 times too small" in texts["streams.events_tell_milliseconds"]
     assert "ops.any_argument_may_have_strides[FusedLionBuilder]" not in texts
 
@@ -123,3 +124,11 @@ def test_a_whole_report_has_few_groups(wrong: Any) -> None:
 )
 def test_a_factor_of_units_is_named_and_no_other(found: float, wanted: float, said: str) -> None:
     assert factor(found, wanted).partition(":")[0] == said
+
+
+def test_emulated_driver_is_not_real_hardware(monkeypatch: Any) -> None:
+    monkeypatch.delenv("ACCEL_SIM_RUNTIME", raising=False)
+    assert results.notes() == []
+    monkeypatch.setenv("ACCEL_SIM_RUNTIME", "torch_npu")
+    (note,) = results.notes()
+    assert note.startswith("torch_npu on an emulated driver: ")

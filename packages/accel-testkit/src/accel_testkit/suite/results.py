@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from accel_core.op_builder.names import UPSTREAM
-from accel_core.simulated import current
+from accel_core.simulated import RUNTIME, current
 from accel_core.vendor import distribution_version
 from accel_testkit.suite.launch import read_stream
 from accel_testkit.suite.needs import public_members
@@ -283,7 +283,7 @@ class RunRecorder:
             "accelerator": self.target.accelerator,
             "key": vendor.label if vendor else "",
             "tiers": list(self.tiers),
-            "simulated": bool(simulated()),
+            "simulated": bool(notes()),
             "notes": notes(),
             "versions": {
                 "python": platform.python_version(),
@@ -296,8 +296,7 @@ class RunRecorder:
 
 def simulated() -> str:
     """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
-    device = current()
-    return device.type if device else ""
+    return getattr(current(), "type", "")
 
 
 def computes_as_host() -> bool:
@@ -306,9 +305,10 @@ def computes_as_host() -> bool:
 
 
 def notes() -> list[str]:
-    """Return notes for a reader of the results: that the device is simulated."""
+    """Return notes for a reader of the results: that the device, or its driver, is not real."""
+    device = f"{RUNTIME.get()} on an emulated driver" if RUNTIME.get() else f"simulated {simulated()}"
     text = "shows wiring, contracts and numerics, not speed or the vendor's driver"
-    return [f"simulated {simulated()}: {text}"] if simulated() else []
+    return [f"{device}: {text}"] if RUNTIME.get() or simulated() else []
 
 
 def _last_words(report: pytest.TestReport) -> str:
