@@ -332,8 +332,8 @@ def _free(pairs: list[Pair]) -> set[str]:
 def _amplified(reference: OpCall, found: OpCall) -> float:
     """Return the relative error that an optimizer makes of the rounding of its gradient.
 
-    One that divides a gradient by its size, element by element, steps as far for the elements that are near zero, whose
-    rounding is large for them. Of gradients with the relative error e, normally distributed, the steps differ by
+    One that divides a gradient by its size, element by element, steps as far for elements near zero. Their rounding is
+    large for them. Of gradients with the relative error e, normally distributed, the steps differ by
     about sqrt(3 e); up to sqrt(8 e) is allowed, because e is an estimate. Where an element's true gradient is zero,
     they differ by up to twice the step. The samples show how many such elements there are; 32 of them can miss some.
     """

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Digests of tensors: what is kept of a tensor to compare it with the same one of another run.
 
-A digest has the norm, extremes, NaN and Inf counts, 32 evenly spaced elements, and the projection on a vector of
-random signs that is the same in every run. The difference of two projections has the variance of the squared norm
+A digest has the norm, extremes, NaN and Inf counts, and 32 evenly spaced elements. It also has the projection on a
+vector of random signs, the same in every run. The difference of two projections has the variance of the squared norm
 of the tensors' difference, so that it estimates their distance without either tensor.
 """
 

@@ -3,7 +3,7 @@
 """Random numbers of a device, drawn on the CPU: two runs draw the same ones, whatever their devices are.
 
 A program on the CPU is not changed. On a device, each random operator draws from torch's CPU generator and copies
-the result, so that dropout and initial parameters are those of the CPU. Saving and restoring the CPU's state, as
+the result. Dropout and initial parameters are then those of the CPU. Saving and restoring the CPU's state, as
 activation checkpointing does, works as before. Kernels that draw inside of another operation, such as a fused
 attention with dropout, are not reached.
 """

@@ -17,10 +17,10 @@ from accel_core.errors import FunctionNotImplemented, InvalidDevice
 class DeviceModule(Protocol):
     """Interface of `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …). A device index of None is the current device.
 
-    Missing streams, events, `synchronize` and memory functions are taken from `torch.accelerator`, `torch.Stream` and
-    `torch.Event`, if torch has them (all since 2.10) and the device is torch's accelerator. They raise InvalidDevice
-    for an index without a device. A missing `is_bf16_supported` is derived from `get_amp_supported_dtype`, which
-    torch.autocast calls.
+    Missing streams, events, `synchronize` and memory functions are those of `torch.accelerator`, `torch.Stream` and
+    `torch.Event`. torch must have them (all since 2.10), and the device must be torch's accelerator. They raise
+    InvalidDevice for an index without a device. A missing `is_bf16_supported` is derived from
+    `get_amp_supported_dtype`, which torch.autocast calls.
 
     Any other missing function raises FunctionNotImplemented when it is called. Override the method of the accelerator
     that calls it; do the same if a signature differs. Graphs (`graph`, and `<TYPE>Graph`) and `_lazy_call` are

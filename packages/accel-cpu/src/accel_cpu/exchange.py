@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts that the ranks of a process group exchange through torch's store.
 
-Any process that reaches its port can read and write it. So texts are short, and if the launcher gave the job a secret
+Any process that reaches its port can read and write it. So texts are short. If the launcher gave the job a secret
 (`ACCEL_JOB_SECRET`), each has a code that only a rank of the job can make. A secret in the keys would not do: torch's
 store lists its keys.
 """

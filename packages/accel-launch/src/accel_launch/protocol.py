@@ -3,7 +3,7 @@
 """Protocol of a supervisor and a guard: assignments, messages, whole lines, and trees of processes.
 
 The supervisor writes the assignments to the guard's standard input. The guard's messages are marked lines among the
-rank's lines on standard error, the one channel that mpirun, srun and pdsh all bring back from every host.
+rank's lines on standard error. It is the one channel that mpirun, srun and pdsh all bring back from every host.
 
 A process that called `adopt_orphans` (Linux) becomes the parent of every descendant whose own parent ends, also of one
 that has started its own session. So its descendants are all that it and its children started.

@@ -123,7 +123,7 @@ class Ends:
     def outcome(self, stopped_by: int | None, engine_code: int | None = None) -> tuple[int, str]:
         """Return the launcher's exit code, and why it is not 0.
 
-        The code is that of the first failure, else one that a rank chose when it was stopped, else 128 + the number of
+        The code is that of the first failure; else one that a rank chose when it was stopped; else 128 + the number of
         the signal that stopped it. stopped_by: the signal that the launcher received. engine_code: as in `Supervisor`.
         """
         if report := self.report():

@@ -70,8 +70,8 @@ def lamb(
 ) -> list[Tensor]:  # fmt: skip
     """Return parameter, both moments and trust ratio after a step of LAMB. Source: You et al., arXiv:1904.00962.
 
-    As DeepSpeed's: the correction of the bias is part of the rate, the ratio is kept within bounds (least, most), the
-    gradient is divided by `scale`, and epsilon may be inside of the root.
+    As DeepSpeed's: the correction of the bias is part of the rate; the ratio is kept within bounds (least, most); the
+    gradient is divided by `scale`; epsilon may be inside of the root.
     """
     grad = grad / scale
     exp_avg = betas[0] * exp_avg + (1 - betas[0]) * grad

@@ -4,8 +4,8 @@
 
     pytest --pyargs accel_testkit.suite --accel npu --tier host --results results.json
 
-Pytest loads this module in every run of an environment that has the testkit, so it imports nothing
-heavy and touches no test outside the suite.
+Pytest loads this module in every run of an environment that has the testkit. So it imports nothing heavy, and touches
+no test outside the suite.
 """
 
 from __future__ import annotations

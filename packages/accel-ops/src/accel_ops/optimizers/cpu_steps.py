@@ -61,7 +61,7 @@ def adam(
     step: the number of this step, from 1.
     rollback: undo this step instead, up to rounding: the values are those after it, the gradients its own.
 
-    Raises InvalidOpArgument (a ValueError) for a step below 1 and options that are not numbers, ValueError for a
+    Raises InvalidOpArgument (a ValueError) for a step below 1 and options that are not numbers. Raises ValueError for a
     rollback of a step that cannot be undone.
     """
     step, lr, beta1, beta2 = step_number(step), real("lr", lr), real("beta1", beta1), real("beta2", beta2)

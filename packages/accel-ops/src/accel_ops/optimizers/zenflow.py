@@ -6,8 +6,8 @@ DeepSpeed (`deepspeed.runtime.zenflow.zenflow_utils`) starts the process and sha
 here are upstream's. The two processes exchange a `Control` in shared memory: `submit` writes the options of a step and
 posts one semaphore, `run_worker` takes the step and posts the other one, for which `wait` waits.
 
-Where DeepSpeed submits a step without having waited for the one before (the second one without warm-up), upstream
-overwrites options that its worker may not have read. Here `submit` waits for the worker, and `wait` for all steps that
+DeepSpeed submits the second step without warm-up before the first is done. Upstream then overwrites options that its
+worker may not have read. Here `submit` waits for the worker, and `wait` for all steps that
 were submitted. Upstream's worker waits for ever, and its other side learns after a minute that the worker has ended.
 Here the worker ends with the process that started it, and its end is an error in that process at once.
 """

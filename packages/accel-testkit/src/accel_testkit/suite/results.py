@@ -81,8 +81,8 @@ def about(item: pytest.Item) -> tuple[str, int, int]:
 def subject(check: str, named: str, message: str, operators: Sequence[str] = ()) -> str:
     """Return what a failed check is grouped by.
 
-    A function that the runtime lacks, a backend that is not registered, or an operator that fails its own check, else
-    what the check names, else the first method in its message, else itself.
+    The first that applies: a function that the runtime lacks; a backend that is not registered; an operator that fails
+    its own check; what the check names; the first method in its message; the check itself.
     """
     if lacking := re.search(r"the accelerator needs (torch\.\w+\.\w+)", message):
         return lacking[1]
