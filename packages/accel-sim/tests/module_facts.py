@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Print as JSON what a vendor's simulated module offers: its names, the parameters of its functions beside the real
+"""Print as JSON what a vendor's simulated module offers: its names, the parameters of its functions and of the real
 ones, and what each simulated function with a parameter of a device raises for wrong devices.
 """
 

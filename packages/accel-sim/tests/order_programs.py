@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with a bug in the order of their work, each beside its corrected twin; and correct ones, whose work is
+"""Programs with a bug in the order of their work, each with its corrected twin; and correct ones, whose work is
 ordered, or does not meet, in ways that a detector might miss: `python order_programs.py racy|correct` prints what every
 one finds.
 

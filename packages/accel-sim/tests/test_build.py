@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The device is compiled once, whoever asks; errors leave nothing behind."""
+"""The device is compiled once, in any number of processes; errors leave nothing behind."""
 
 import io
 import itertools

@@ -87,14 +87,14 @@ def test_pinned_copy_to_lost_npu(outcomes):
 
 
 def test_sync_launch_stream_drops_nothing(outcomes):
-    raised, after, beside = outcomes(
+    raised, after, other = outcomes(
         "npu",
         "runtime.stream(runtime.SyncLaunchStream()).__enter__() or fused()",
         "x + 1",
         "runtime.set_stream(runtime.default_stream()) or x + 1",
     )
     assert raised == "RuntimeError: NPU error: call aten::_fused_adamw_ failed"
-    assert after == beside == [2.0, 2.0]
+    assert after == other == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(

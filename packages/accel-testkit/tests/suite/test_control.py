@@ -21,7 +21,7 @@ from accel_testkit.suite.launch import wait_for_ranks
 from .conftest import STARTING
 
 SUITE = "accel_testkit.suite"
-#: What it skips: what it declares, and what is about ops that it does not have, beside all about file I/O.
+#: What it skips: what it declares, and what is about ops that it does not have, and all about file I/O.
 SKIPPED = {"streams.tensor_remembers_its_streams"} | {
     f"{check}[{name}]"
     for check in ("op_table.compatible_op_loads", "op_runtime.reasons_are_whole")

@@ -30,7 +30,7 @@ FAILED = StepRow(
 )  # fmt: skip
 SPEED = StepRow(
     "speed", "speed", "passed", 3.0, "1 measurements",
-    table=[{"what": "copy", "size": "64 MiB", "value": 10.0, "unit": "GB/s", "beside": "torch", "ratio": 2.0}],
+    table=[{"what": "copy", "size": "64 MiB", "value": 10.0, "unit": "GB/s", "reference": "torch", "ratio": 2.0}],
 )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_the_page_runs_nothing_and_loads_nothing_whatever_the_report_says() -> N
     attack = "</pre></svg><script>alert(1)</script><img src=http://x.example onerror=alert(1)>'\""
     row = StepRow(
         "x", attack, "failed", 1.0, attack, attack, [{"name": attack, "reason": attack}],
-        [{"what": attack, "size": attack, "value": 1.0, attack: attack, "beside": attack, "ratio": 1.0}],
+        [{"what": attack, "size": attack, "value": 1.0, attack: attack, "reference": attack, "ratio": 1.0}],
     )  # fmt: skip
     found = Tags(page.html(report(row, accelerator=attack, made=attack, versions={"torch": attack})))
     forbidden = {"script", "img", "iframe", "object", "embed", "form", "base", "a"}

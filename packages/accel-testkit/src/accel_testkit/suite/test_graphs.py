@@ -126,7 +126,7 @@ def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator, kind:
 def test_no_graph_captures_nothing(accelerator: DeepSpeedAccelerator) -> None:
     """With None, which `create_graph()` gives where there are no graphs, the code runs; to replay it is nothing.
 
-    Work in a stream that was chosen is no capture.
+    Work in a stream that was chosen is not a capture.
     """
     holds, total = Holds(), torch.zeros(4, device=accelerator.device())
     stream = accelerator.Stream and accelerator.Stream()

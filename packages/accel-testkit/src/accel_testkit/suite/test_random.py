@@ -48,7 +48,7 @@ def test_state_is_a_byte_tensor_on_the_host(accelerator: DeepSpeedAccelerator) -
 def test_restored_state_repeats_the_numbers(accelerator: DeepSpeedAccelerator, form: str) -> None:
     """After `set_rng_state` the device draws the same numbers again, with its index and without.
 
-    A tensor that is no state, which is refused, changes nothing.
+    A tensor that is not a state is rejected, and changes nothing.
     """
     index = [accelerator.current_device()] if form == "index" else []
     state = accelerator.get_rng_state(*index)
