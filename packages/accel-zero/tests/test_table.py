@@ -224,7 +224,7 @@ def test_later_release_loses_changed_speedups_only(children, tmp_path, file, lin
         assert planted != text
         source.write_text(planted, encoding="utf-8")
 
-    where, replaced, examined, reasons = children.run(_STATE, [site], DS_ACCELERATOR="cpu").report
+    where, replaced, examined, reasons = children.on(site).run(_STATE, DS_ACCELERATOR="cpu").report
     assert where.startswith(str(copied))
     assert replaced == examined
     assert {*_NAMES} - {*replaced} == lost

@@ -122,5 +122,4 @@ def system_root() -> Path:
     return Path(SYSROOT.get())
 
 
-#: In the order of this module.
 VARIABLES = tuple(each for each in vars().copy().values() if isinstance(each, Variable))

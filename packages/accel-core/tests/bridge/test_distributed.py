@@ -134,7 +134,7 @@ def test_backend_is_registered_at_first_use(children: Any, tmp_path: Path) -> No
             dist.Backend.register_backend('toyccl', dist.ProcessGroupGloo, devices=['cpu'])
         """,
     )
-    ended = children.run(
+    ended = children.on(tmp_path).run(
         """
         import sys, torch, torch.distributed as dist
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -142,8 +142,7 @@ def test_backend_is_registered_at_first_use(children: Any, tmp_path: Path) -> No
         groups = [dist.new_group(backend=name) for name in ("toyccl", "cpu:toyccl")]
         dist.all_reduce(torch.ones(1), group=groups[0])
         print("ok", [dist.get_backend(group) for group in groups])
-        """,
-        [tmp_path],
+        """
     )
     assert ended.out == "ok ['toyccl', 'cpu:toyccl']\n"
 

@@ -39,7 +39,7 @@ def test_stock_methods_without_fitting_table(children: Any, tmp_path: Path, text
     # A distribution is found once: this one hides an installed accel-zero and its entry points.
     site.distribution("accel-zero", "0.9", points)
     site.module("other_table.py", text)
-    ended = children.run(_STOCK, [tmp_path], DS_ACCELERATOR="cpu")
+    ended = children.on(tmp_path).run(_STOCK, DS_ACCELERATOR="cpu")
     assert ended.report == [True, False, "deepspeed.runtime.engine"]
     said = [line for line in ended.err.splitlines() if "stock methods of DeepSpeed" in line]
     assert len(said) == bool(text)

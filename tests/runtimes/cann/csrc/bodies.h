@@ -75,6 +75,13 @@ inline Pair rms_norm(const Tensor& a, const Tensor& weight, double eps) {
   return {x * rstd * weight.to(at::kFloat), rstd};
 }
 
+inline Pair rms_norm_backward(const Tensor& grad, const Tensor& a, const Tensor& rstd, const Tensor& weight) {
+  const Tensor g = grad.to(at::kFloat), r = rstd.to(at::kFloat), normed = a.to(at::kFloat) * r;
+  const Tensor by_normed = g * weight.to(at::kFloat);
+  const Tensor to_a = r * (by_normed - normed * at::mean(by_normed * normed, {-1}, true));
+  return {to_a, (g * normed).sum_to_size(weight.sizes())};
+}
+
 // What the sines of a rotary embedding multiply: halves are turned in mode 0, pairs else.
 inline Tensor turned(const Tensor& x, int64_t mode) {
   if (mode == 0) {

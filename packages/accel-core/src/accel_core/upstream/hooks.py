@@ -189,7 +189,7 @@ def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[Modul
 
 def _keep_or_warn(module: ModuleType, current: CurrentAccelerator) -> None:
     """If deepspeed was imported first, keep an accelerator that the program has set, and warn of one it has chosen."""
-    former = module.ds_accelerator
+    former = getattr(module, "ds_accelerator", None)
     if former is None or current.state()[0] is not None:
         return
     if type(former).__module__.partition(".")[0] != "deepspeed":

@@ -35,6 +35,7 @@ class Remark:
 
 
 _OFF = f"export {AUTOLOAD}=0"
+_WITHOUT = f"{_OFF} and import accel_core ahead of deepspeed"
 _MISSING_LIBRARY = re.compile(
     r"([\w.+-]+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)"
 )
@@ -126,10 +127,10 @@ def _torch(facts: Facts) -> Iterator[Remark]:
         package = f"{torch.culprit_package} {torch.culprit_version}".strip() or "an unknown package"
         found = f"its import fails in the backend extension {torch.culprit!r} of {package}: {torch.reason}"
         remove = f"pip uninstall {torch.culprit_package}" if torch.culprit_package else ""
-        yield Remark("torch-autoload", "torch", found, _alternatives(_OFF, remove, library))
+        yield Remark("torch-autoload", "torch", found, _alternatives(library, _WITHOUT, remove))
     elif torch.without_vendors:
         found = f"its import fails among the backend extensions (group {TORCH_GROUP}): {torch.reason}"
-        yield Remark("torch-autoload", "torch", found, _alternatives(_OFF, library))
+        yield Remark("torch-autoload", "torch", found, _alternatives(library, _WITHOUT))
     else:
         again = f"pip install --force-reinstall torch=={torch.version.partition('+')[0]}"
         if torch.reason.startswith("did not answer"):
