@@ -102,7 +102,7 @@ ACME = """
 
     def detect(name):
         print("asked for", name)
-        return Acme_Accelerator() if name in (None, "acme") else None
+        return Acme_Accelerator()
 """
 NAME_IT = "import deepspeed; print('got', type(deepspeed.accelerator.get_accelerator()).__name__)"
 
@@ -152,21 +152,18 @@ def run(program: str, *path: Path, **variables: str) -> Ended:
     return Children(path[0], path[0], path).attempt(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **variables)
 
 
-@pytest.mark.parametrize("variables", [{}, {"DS_ACCELERATOR": "acme"}], ids=["detected", "by name"])
-def test_the_package_is_found_by_its_entry_point(
-    patched: Path, acme: Path, variables: dict[str, str]
-) -> None:
-    done = run(NAME_IT, patched, acme, **variables)
-    assert "got Acme_Accelerator" in done.out, done.err
+@pytest.mark.parametrize(("name", "got"), [(None, "Acme"), ("acme", "Acme"), ("cpu", "CPU")])
+def test_package_is_found_by_its_entry_point(patched: Path, acme: Path, name: str | None, got: str) -> None:
+    done = run(NAME_IT, patched, acme, **({"DS_ACCELERATOR": name} if name else {}))
+    assert f"got {got}_Accelerator" in done.out, done.err
 
 
-def test_a_broken_package_is_a_warning_and_an_error_for_whoever_names_it(
-    patched: Path, tmp_path: Path
-) -> None:
-    broken = package(tmp_path, "broken", "raise OSError('libacme.so: cannot open shared object file')")
+@pytest.mark.parametrize("source", ["raise OSError('libacme.so')", "detect = lambda name: 'libacme.so'"])
+def test_broken_package_is_an_error_by_name_alone(patched: Path, tmp_path: Path, source: str) -> None:
+    broken = package(tmp_path, "broken", source)
     done = run(NAME_IT, patched, broken)
     assert "got CPU_Accelerator" in done.out, done.err
-    assert "libacme.so" in done.out + done.err
+    assert "deepspeed_broken" in done.out + done.err
     named = run(NAME_IT, patched, broken, DS_ACCELERATOR="broken")
     assert named.status != 0
-    assert "OSError: libacme.so" in named.err
+    assert "Error" in named.err
