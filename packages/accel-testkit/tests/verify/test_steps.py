@@ -154,7 +154,8 @@ def test_what_an_earlier_run_left_is_removed_and_not_read(tmp_path: Path) -> Non
 def test_driver_that_prints_without_end_does_not_fill_the_disk(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(steps, "_MOST_PRINTED", 10_000)
     program = (
-        "while not os.path.exists('emptied'): os.write(1, b'x' * 10_000); time.sleep(0.001)\n"
+        "while not os.path.exists('emptied'): os.write(1, b'x' * 10_001); time.sleep(0.001)\n"
+        "while os.fstat(1).st_size: time.sleep(0.001)\n"
         "print('the last words'); sys.exit(1)"
     )
     folder, largest = tmp_path / "step", 0
