@@ -17,7 +17,6 @@ SEEN_BY_RACE_MODE_ALONE = {
     "freed_memory_taken_by_a_stream_that_did_not_wait",  # operators themselves are not deferred
     "gradient_used_by_a_stream_that_did_not_wait",
     "input_of_a_collective_overwritten_early",  # a collective reads its input when it is started
-    "memory_not_recorded_on_the_stream",  # memory that late work uses goes to nobody else
 }
 #: Collectives are asynchronous in truth: without a mode, whether one is done by then is chance.
 SEEN_BY_CHANCE = {

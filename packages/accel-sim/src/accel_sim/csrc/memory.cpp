@@ -231,7 +231,8 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   check_fork();
   const auto id = g_ids++;
   const auto stream = current_stream(device);
-  Observer::each([&](auto& observer) { observer.before_allocation({id, bytes, stream}); });
+  Allocation allocation{id, bytes, stream, host};
+  Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
   if (config().modelled && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);

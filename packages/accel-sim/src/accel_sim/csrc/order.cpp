@@ -47,12 +47,14 @@ bool host_waits_for(const Work& work) {
 
 namespace {
 
+using SharedMemory = std::shared_ptr<c10::DataPtr>;
+
 struct Task {
   Epoch epoch;
   VectorClock seen;                     // what is ordered before it
   std::function<void()> run;      // what happens on the device
   std::function<void()> deliver;  // for copies to the host: when the host may see the numbers
-  uint64_t pinned = 0;            // the host memory that a copy uses
+  uint64_t block = 0, pinned = 0; // the memory that a copy uses
   bool ran = false;
 };
 using Tasks = std::vector<std::shared_ptr<Task>>;
@@ -109,6 +111,17 @@ class Queue {
     done.swap(tasks_);
   }
 
+  // Whether work is pending on a stream that is neither the block's own nor recorded.
+  bool in_use(const Block& block) {
+    std::lock_guard<std::recursive_mutex> lock(mutex_);
+    std::lock_guard<std::mutex> order_lock(order().mutex);
+    return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+      const auto line = task->epoch.line;
+      return task->block == block.id && !task->ran && !order().recorded(block, line) &&
+          order().line_of(stream_of(block.device, block.stream)) != line;
+    });
+  }
+
  private:
   void run(Task& task) {
     if (std::exchange(task.ran, true)) return;
@@ -131,9 +144,11 @@ Queue& queue() {
   return singleton<Queue>();
 }
 
-class Deferral final : public Observer {
+// Device memory that late copies use. When it is freed too early the allocator gives it to the next tensor, as
+// torch's does, and the copy changes that tensor.
+class DeferredMemory final : public Observer {
  public:
-  Deferral() { add(this); }
+  DeferredMemory() { add(this); }
 
   void before_work(const Work& work) override {
     const auto copying = copy_info(work);
@@ -145,26 +160,70 @@ class Deferral final : public Observer {
   }
   void before_host_wait(const c10::Stream*, const void*) override { run_deferred_for_host(); }
   void before_device_wait(c10::DeviceIndex) override { run_deferred_for_host(); }
+
+  void before_allocation(Allocation& allocation) override {
+    if (allocation.memory.get() || !allocation.bytes) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto& pieces = freed_[key_of(allocation.stream)];
+    const auto is_free = [](const Piece& piece) { return piece.memory.use_count() == 1; };
+    pieces.erase(std::remove_if(pieces.begin(), pieces.end(), is_free), pieces.end());
+    for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+      if (piece->bytes < allocation.bytes) continue;
+      allocation.memory = owner(piece->memory);
+      pieces.erase(piece);
+      return;
+    }
+  }
+  void before_free(Block& block) override {
+    const auto memory = give_up(block);
+    if (!memory || !queue().in_use(block)) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    freed_[{block.device, block.stream}].push_back({block.bytes, memory});
+  }
+
+  SharedMemory share(Block& block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto& known = shared_[block.id];
+    auto memory = known.lock();
+    if (!memory) {
+      memory = std::make_shared<c10::DataPtr>(std::move(block.host));
+      block.host = owner(memory);  // so that it is freed with the block when nobody observes that
+      known = memory;
+    }
+    return memory;
+  }
+
+ private:
+  struct Piece {
+    size_t bytes;
+    SharedMemory memory;
+  };
+  SharedMemory give_up(const Block& block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = shared_.find(block.id);
+    if (found == shared_.end()) return nullptr;
+    auto memory = found->second.lock();
+    shared_.erase(found);
+    return memory;
+  }
+  static c10::DataPtr owner(const SharedMemory& memory) {
+    auto* held = new SharedMemory(memory);
+    return {memory->get(), held, [](void* context) { delete static_cast<SharedMemory*>(context); },
+            c10::Device(c10::DeviceType::CPU)};
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::weak_ptr<c10::DataPtr>> shared_;  // by block
+  std::map<StreamKey, std::vector<Piece>> freed_;
 };
 
-Deferral& deferral() {
-  return singleton<Deferral>();
+DeferredMemory& deferred_memory() {
+  return singleton<DeferredMemory>();
 }
 
-using SharedMemory = std::shared_ptr<c10::DataPtr>;
-void give_up(void* context) {
-  delete static_cast<SharedMemory*>(context);
-}
-
-// A host view of device memory that outlives the tensor, and its block.
+// A host view of device memory that outlives the tensor, and does not keep the tensor's memory from being reused.
 at::Tensor view_of(const at::Tensor& tensor, Block& block) {
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (block.host.get_deleter() != &give_up) {
-    const auto memory = std::make_shared<c10::DataPtr>(std::move(block.host));
-    block.host = {memory->get(), new SharedMemory(memory), &give_up, c10::Device(c10::DeviceType::CPU)};
-  }
-  const auto memory = *static_cast<SharedMemory*>(block.host.get_context());
+  const auto memory = deferred_memory().share(block);
   return at::from_blob(
       tensor.data_ptr(), tensor.sizes(), tensor.strides(), [memory](void*) {}, at::TensorOptions().dtype(tensor.dtype()));
 }
@@ -173,13 +232,13 @@ at::Tensor view_of(const at::Tensor& tensor, Block& block) {
 
 void enable_deferral() {
   config().deferred = true;
-  deferral().watch(true);
+  deferred_memory().watch(true);
 }
 
 void disable_deferral() {
   queue().carry_out_all();
   config().deferred = false;
-  deferral().watch(false);
+  deferred_memory().watch(false);
 }
 
 void defer(const c10::Stream& stream, std::function<void()> run) {
@@ -198,6 +257,7 @@ bool defer_copy(const at::Tensor& self, const at::Tensor& source, bool non_block
   const auto host = is_simulated(self) ? source : self;
   const auto there = view_of(device, *block);
   auto task = std::make_shared<Task>();
+  task->block = block->id;
   task->pinned = pinned_range(host.data_ptr())->id;
   if (copying->from_host) {
     task->run = [there, host] { at::Tensor(there).copy_(host); };

@@ -271,7 +271,7 @@ class RaceDetector final : public Observer {
     for (const auto& tensor : collective.writes) touch(collective.stream, tensor, "output", true, Keep::WithMemory);
   }
 
-  void before_allocation(const Allocation& allocation) override {
+  void before_allocation(Allocation& allocation) override {
     std::optional<Conflict> found;
     std::string place;
     {

@@ -167,11 +167,12 @@ struct Work {
   const Stack& arguments;  // as the caller gave them: device tensors
   c10::Stream stream;
 };
-// A request for device memory.
+// A request for device memory. memory: the host memory to use, if that is decided already.
 struct Allocation {
   uint64_t id;
   size_t bytes;
   c10::Stream stream;
+  c10::DataPtr& memory;
 };
 // A collective that was started on the caller's stream, and runs on a stream of its group.
 struct Collective {
@@ -193,7 +194,7 @@ class Observer {
   virtual void before_host_wait(const c10::Stream*, const void* /*event*/) {}
   virtual void before_device_wait(c10::DeviceIndex) {}  // after the call above
   virtual void before_collective(const Collective&) {}
-  virtual void before_allocation(const Allocation&) {}
+  virtual void before_allocation(Allocation&) {}
   virtual void before_free(Block&) {}  // raises nothing
   virtual void before_host_free(uint64_t /*id of a page-locked range*/) {}
   virtual void cache_emptied(c10::DeviceIndex) {}
