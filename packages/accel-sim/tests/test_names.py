@@ -88,7 +88,7 @@ def _out_of_range(key: str, function: str) -> str:
         return "RuntimeError" if function in streams else "AssertionError"
     if function in DESCRIBED:
         return "RuntimeError" if key == "xpu" else "AssertionError"
-    if key == "npu" and function in ("mem_get_info", "utilization"):
+    if key == "npu" and function == "mem_get_info":
         return "AssertionError"
     driver = function in ("set_device", "synchronize", "device", "Stream", "mem_get_info")
     return "AcceleratorError" if key == "cuda" and driver else "RuntimeError"

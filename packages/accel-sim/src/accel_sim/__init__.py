@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accel_sim.activation import activate
-    from accel_sim.simulation import current, physical_device
+    from accel_sim.simulation import current
     from accel_sim.stub_packages import environment
 
-__all__ = ["activate", "current", "environment", "physical_device"]
+__all__ = ["activate", "current", "environment"]
 
 
 #: Where each name is defined: importing this package imports neither torch nor a compiler.
@@ -24,7 +24,6 @@ _HOMES = {
     "activate": "activation",
     "current": "simulation",
     "environment": "stub_packages",
-    "physical_device": "simulation",
 }
 
 

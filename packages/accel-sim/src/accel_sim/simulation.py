@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from accel_core import simulated
-from accel_core.launchers import launched
 from accel_sim.settings import Settings
 from accel_sim.vendors import SimVendor
 
@@ -68,17 +66,3 @@ def set_current(simulation: Simulation) -> None:
     global _current
     _current = simulation
     simulated.register(simulation)
-
-
-def physical_device() -> int:
-    """Return the machine's number of the current device of this process; -1: it has none, or simulates none."""
-    simulation = current()
-    if simulation is None or not simulation.physical:
-        return -1
-    if simulation.vendor.one_device:
-        # As Habana's plugin chooses the module of a rank.
-        local = launched().local_rank or 0
-        return simulation.physical[local] if local < len(simulation.physical) else -1
-    torch: Any = sys.modules["torch"]
-    index: int = torch.accelerator.current_device_index()
-    return simulation.physical[index]

@@ -101,19 +101,6 @@ class Indices:
             raise IndexError("tuple index out of range")
         return index
 
-    def monitored(self, device: Any) -> int:
-        """Return the index of a device whose load is asked for. Raises the error of the vendor's management library."""
-        index = self.index(device)
-        if self._has(index):
-            return index
-        if self.type == "cuda":
-            raise RuntimeError(
-                f"device {index} is not visible (CUDA_VISIBLE_DEVICES={list(range(self.devices))})"
-            )
-        if self.type == "xpu":
-            raise RuntimeError(f"The device {index} is out of range for Level Zero Sysman.")
-        raise AssertionError("Invalid device id")
-
     def _has(self, index: int) -> bool:
         return 0 <= index < self.devices
 
@@ -219,16 +206,11 @@ def _about(simulation: Simulation, indices: Indices) -> dict[str, Any]:
     def can_device_access_peer(device: Any, peer_device: Any) -> bool:
         return indices.described(device) != indices.described(peer_device, "peer device")
 
-    def utilization(device: Any = None) -> int:
-        indices.monitored(device)
-        return 0
-
     return {
         "get_device_name": get_device_name,
         "get_device_properties": get_device_properties,
         "get_device_capability": get_device_capability,
         "can_device_access_peer": can_device_access_peer,
-        "utilization": utilization,
     }
 
 
@@ -246,7 +228,7 @@ _INITIALIZE = {
         "memory_allocated",
         "max_memory_allocated",
     ),
-    "npu": (*_COMMON, "mem_get_info", "utilization"),
+    "npu": (*_COMMON, "mem_get_info"),
     "hpu": ("current_device", "synchronize", "get_device_properties", *_DESCRIBE),
 }
 

@@ -287,14 +287,9 @@ def _hpu_about(simulation: Simulation, only: _Only) -> dict[str, Any]:
         only.indices.described(device)
         return simulation.vendor.distribution[1]
 
-    def utilization(device: Any = None) -> int:
-        only.indices.described(device)
-        return 0
-
     return {
         "get_device_properties": get_device_properties,
         "get_device_capability": get_device_capability,
-        "utilization": utilization,
         "get_device_type": lambda: 5,
         "get_arch_list": list,
         "is_lazy": lambda: lazy,
