@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: the vendors' classes and capture contexts, graphed callables, and the wrapped modules of hpu."""
+"""Graphs: the vendors' classes and capture contexts, and the wrapped modules of hpu."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 from collections.abc import Callable
-from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -38,7 +37,6 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         names |= _wrappers(graph_class, names["graph"])
     else:
         names["graph_pool_handle"] = lambda: simulation.native.graph_pool_handle()
-        names["make_graphed_callables"] = _callables_maker(simulation, graph_class, names["graph"])
     return names
 
 
@@ -138,31 +136,6 @@ def _graph_context(simulation: Simulation) -> type:
             )
 
     return graph
-
-
-def _callables_maker(simulation: Simulation, graph_class: Any, capture: Any) -> Callable[..., Any]:
-    """Return the vendor's `make_graphed_callables`: torch's own, of which it is a copy, over the vendor's graphs."""
-
-    def make_graphed_callables(
-        callables: Any,
-        sample_args: Any,
-        num_warmup_iters: int = 3,
-        allow_unused_input: bool = False,
-        pool: Any = None,
-    ) -> Any:
-        inside: Any = ModuleType("torch")
-        vars(inside).update(vars(torch))
-        inside.cuda = SimpleNamespace(
-            **{name: simulation.simulated[name] for name in ("Stream", "stream", "synchronize")},
-            CUDAGraph=graph_class,
-            graph=capture,
-        )
-        pool = simulation.native.graph_pool_handle() if pool is None else pool
-        code: Any = torch.cuda.graphs.make_graphed_callables
-        own = FunctionType(code.__code__, {**vars(torch.cuda.graphs), "torch": inside})
-        return own(callables, sample_args, num_warmup_iters, allow_unused_input, pool)
-
-    return make_graphed_callables
 
 
 _CaptureContext = Callable[[Any], Any]
