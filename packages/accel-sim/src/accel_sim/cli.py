@@ -12,7 +12,6 @@ import sys
 from typing import NoReturn
 
 from accel_core.cli.main import program_words
-from accel_core.errors import InvalidInput
 from accel_sim import behaviours, build, real_runtime, stub_packages, vendors
 
 LIMITS = (
@@ -70,15 +69,13 @@ def run(args: argparse.Namespace) -> int:
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
+    size = {"devices": args.devices, "memory": args.memory}
+    modes = {name: getattr(args, name) for name in _MODES}
     if args.runtime:
-        environment = _of_runtime(args)
+        given = [f"--{name.replace('_', '-')}" for name, value in modes.items() if value]
+        environment = real_runtime.environment(args.device, args.runtime, modes=given, **size)
     else:
-        environment = stub_packages.environment(
-            args.device,
-            devices=args.devices,
-            memory=args.memory,
-            **{name: getattr(args, name) for name in _MODES},
-        )
+        environment = stub_packages.environment(args.device, **size, **modes)
     if command and shutil.which(command[0], path=environment.get("PATH")) is None:
         sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")
         return _NOT_FOUND
@@ -91,17 +88,6 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         sys.stderr.write(f"accel sim: {command[0]}: {error.strerror}\n")
         return _NOT_EXECUTABLE
-
-
-def _of_runtime(args: argparse.Namespace) -> dict[str, str]:
-    """Return the environment for --runtime; raises `InvalidInput` for options of simulated devices."""
-    for name in _MODES:
-        if getattr(args, name):
-            raise InvalidInput(
-                f"--{name.replace('_', '-')} is not for the runtime {args.runtime}: it is of simulated devices",
-                do="leave one of the two options out",
-            )
-    return real_runtime.environment(args.device, args.runtime, devices=args.devices, memory=args.memory)
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:

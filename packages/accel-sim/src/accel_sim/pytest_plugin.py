@@ -45,6 +45,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Simulate the device before the first conftest.py is imported."""
     options = early_config.known_args_namespace
     key, runtime = options.accel_sim, options.accel_sim_runtime
+    if runtime and key is None:
+        raise pytest.UsageError(f"--accel-sim-runtime {runtime} needs --accel-sim npu")
     if key is None:
         return
     if runtime:
@@ -74,7 +76,7 @@ def _start_again(config: pytest.Config, key: str, runtime: str) -> None:
 
 @contextlib.contextmanager
 def _printing(config: pytest.Config) -> Iterator[None]:
-    """Let what is compiled inside, at the first use, say so. Raises UsageError for errors of ours."""
+    """Show what is printed inside, as by a compilation at the first use. Raises UsageError for errors of ours."""
     from accel_core.errors import AccelError
 
     capture = config.pluginmanager.getplugin("capturemanager")

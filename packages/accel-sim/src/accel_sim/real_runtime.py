@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from accel_core.errors import InvalidInput
@@ -21,6 +21,8 @@ from accel_sim import settings, shared, stub_packages
 
 #: The runtime of each device whose driver is emulated, with the folder of the driver's sources.
 _DRIVERS = {("npu", "torch_npu"): "cann"}
+#: Settings that only simulated devices have.
+_MODES = (settings.RACE, settings.DEFER, settings.HARDWARE, settings.FAIL, settings.BEHAVIOUR)
 
 
 def environment(
@@ -29,11 +31,13 @@ def environment(
     *,
     devices: int | None = None,
     memory: str | None = None,
+    modes: Iterable[str] = (),
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment in which child processes have the vendor's runtime, without a simulated device.
 
-    devices, memory: as in `accel_sim.environment`. Raises `InvalidInput`, `BuildFailed`, `CacheUnusable`.
+    devices, memory: as in `accel_sim.environment`. modes: options of simulated devices, which are rejected.
+    Raises `InvalidInput`, `BuildFailed`, `CacheUnusable`.
     """
     if (key, runtime) not in _DRIVERS:
         known = ", ".join(f"accel sim {key} --runtime {name}" for key, name in _DRIVERS)
@@ -42,6 +46,10 @@ def environment(
             do="leave --runtime out: the device is simulated then",
         )
     result = stub_packages.without_outer(os.environ if base is None else base)
+    if given := [*modes, *(mode.name for mode in _MODES if result.get(mode.name, "0") not in ("", "0"))]:
+        raise InvalidInput(
+            f"{given[0]} is not for the runtime {runtime}: only simulated devices have it", do="leave it out"
+        )
     devices_text = str(devices) if devices is not None else result.get(settings.DEVICES.name)
     memory_text = memory or result.get(settings.MEMORY.name)
     result = {name: value for name, value in result.items() if not name.startswith(settings.DEVICE.name)}
@@ -50,8 +58,7 @@ def environment(
     if memory_text:
         result["EMULATED_CANN_MEMORY_MIB"] = str(settings.size(memory_text) >> 20)
     result[RUNTIME.name] = runtime
-    environment: dict[str, str] = _driver(_DRIVERS[key, runtime]).environment(result)
-    return environment
+    return dict(_driver(_DRIVERS[key, runtime]).environment(result))
 
 
 def _driver(name: str) -> Any:
