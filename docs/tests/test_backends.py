@@ -153,13 +153,13 @@ def run(program: str, *path: Path, **variables: str) -> Ended:
 
 
 @pytest.mark.parametrize(("name", "got"), [(None, "Acme"), ("acme", "Acme"), ("cpu", "CPU")])
-def test_package_is_found_by_its_entry_point(patched: Path, acme: Path, name: str | None, got: str) -> None:
+def test_entry_point_is_found(patched: Path, acme: Path, name: str | None, got: str) -> None:
     done = run(NAME_IT, patched, acme, **({"DS_ACCELERATOR": name} if name else {}))
     assert f"got {got}_Accelerator" in done.out, done.err
 
 
 @pytest.mark.parametrize("source", ["raise OSError('libacme.so')", "detect = lambda name: 'libacme.so'"])
-def test_broken_package_is_an_error_by_name_alone(patched: Path, tmp_path: Path, source: str) -> None:
+def test_broken_package_fails_by_name(patched: Path, tmp_path: Path, source: str) -> None:
     broken = package(tmp_path, "broken", source)
     done = run(NAME_IT, patched, broken)
     assert "got CPU_Accelerator" in done.out, done.err

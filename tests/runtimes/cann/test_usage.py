@@ -38,7 +38,7 @@ def started(*command: str, **options: object) -> subprocess.CompletedProcess[str
     return processes.run(command, 600, env=environment, **options)
 
 
-def test_program_has_as_many_devices_as_asked_for() -> None:
+def test_device_count_can_be_set() -> None:
     program = "import torch_npu, torch; print(torch_npu.__file__, torch.npu.device_count())"
     ended = started(*_SIM, "--runtime", "torch_npu", "--devices", "3", "--", sys.executable, "-c", program)
     assert ended.stdout.split() == [_REAL, "3"], ended.stderr
@@ -54,7 +54,7 @@ def test_simulated_device_replaces_the_runtime() -> None:
 
 
 @pytest.mark.parametrize("options", ["", "-n 2"])
-def test_tests_of_a_project_have_the_runtime(tmp_path: Path, options: str) -> None:
+def test_project_tests_use_the_runtime(tmp_path: Path, options: str) -> None:
     (tmp_path / "test_project.py").write_text(_TESTS.format(file=_REAL), encoding="utf-8")
     words = f"-m pytest -p no:cacheprovider --accel-sim npu --accel-sim-runtime torch_npu {options}".split()
     ended = started(sys.executable, *words, cwd=tmp_path)
