@@ -25,5 +25,5 @@ def outcomes(kind: str, device: str, names: tuple[str, ...] = ()) -> run.Outcome
 @pytest.mark.parametrize("device", run.DEVICES)
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in run.KINDS for name in PROGRAMS[kind]])
 def test_program_has_the_losses_of_the_cpu(kind, name, device):
-    found = run.decision(outcomes(kind, device)[name], outcomes(kind, "cpu")[name])
+    found = run.verdict(outcomes(kind, device)[name], outcomes(kind, "cpu")[name])
     assert run.passes(found), found
