@@ -33,6 +33,7 @@ _STEP_0 = "ZeRO 0 in bf16 and fp16: gradients are converted and unscaled, and pa
 _NORM = "without ZeRO: one pass finds overflow, and on the CPU the norms, of all gradients"
 _MODULES = "ZeRO 3: what is constant for a module is computed once"
 _PERSISTENT = "ZeRO 3: a module whose parameters are all persistent skips fetch and release"
+_PIECES = "torch's Adam on the CPU updates a large partition in pieces that stay in the cache"
 _HOOKS = "the hooks of a gradient look up what the first one of a backward pass has computed"
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _PIPE_ENGINE = "deepspeed.runtime.pipe.engine:PipelineEngine"
@@ -111,7 +112,7 @@ _BUCKETS_2 = (
     ("average_tensor", "8714fe05536fe747", "zero12_buckets:average"),
     ("_get_flat_partition_unpadded", "de55d81ad1d95ab8", "zero12_buckets:partition"),
     ("reduce_ready_partitions_and_remove_grads", "1a97251238d3a0a3", ""),
-    ("setup_buckets", "51fa6bb821313e67", ""),
+    ("setup_buckets", "51fa6bb821313e67", "zero12_buckets:set_up"),
     ("copy_grads_in_partition", "05b8472624904487", ""),
     ("allreduce_and_scatter", "1feb42e7b8b8129e", ""),
     ("allreduce_no_retain", "bb14f16d5f6ce79a", ""),
@@ -215,6 +216,13 @@ SPEEDUPS = (
         "zero2-weights", _STAGE_1_AND_2,
         (("_update_model_bit16_weights", "42f4fe07e5dc23d5", "zero12_buckets:point_to_weights"),),
         reason="ZeRO 1 and 2: parameters that are views of the flat tensor already are left alone", releases=_NEWEST,
+    ),
+    MethodPatch(
+        "adam-pieces", _STAGE_1_AND_2, (("_optimizer_step", "eb08e6cc5d6b77ff", "pieces:step_group"),), _PIECES,
+        _NEWEST,
+    ),
+    MethodPatch(
+        "adam-pieces", _STAGE_3, (("_optimizer_step", "fe3c9c5813087a7e", "pieces:step_subgroup"),), _PIECES, _NEWEST
     ),
     MethodPatch(
         "backward-hooks", _STAGE_1_AND_2,

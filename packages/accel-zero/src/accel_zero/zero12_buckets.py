@@ -88,6 +88,16 @@ def _usual(self: Any) -> bool:
     )
 
 
+def set_up(stock: Stock, self: Any) -> None:
+    """Allocate buckets that are no larger than all parameters."""
+    limit = self.reduce_bucket_size
+    self.reduce_bucket_size = min(limit, sum(flat.numel() for flat in self.bit16_groups_flat))
+    try:
+        stock(self)
+    finally:
+        self.reduce_bucket_size = limit
+
+
 def add_to_bucket(stock: Stock, self: Any, param: Any, group: int) -> None:
     """Give the gradient its place in the bucket; small ones are copied later, many at a time."""
     path, size, grad = _path(self), param.numel(), param.grad
@@ -156,22 +166,32 @@ def reduce(stock: Stock, self: Any, comm_dtype: torch.dtype | None = None) -> No
     if self.partition_gradients:
         for param in plan.outside:
             param.grad = None
-    if plan.inside:
-        _copy_out(self, plan, buffer)
+    if buffer.is_cpu and not plan.outside:
+        # On one rank, gradients stay in this bucket. Memory of another one is taken when it is written.
+        _point(plan, buffer)
+        bucket.buffer[bucket.index] = torch.empty_like(bucket.buffer[bucket.index])
+    elif plan.inside:
+        _point(plan, _copied(self, plan, buffer))
     bucket.clear()
 
 
-def _copy_out(self: Any, plan: BucketPlan, buffer: torch.Tensor) -> None:
+def _point(plan: BucketPlan, vector: torch.Tensor) -> None:
+    """Make the gradients views of the vector."""
+    for param, view in zip(plan.inside, many_tensors.views(vector, plan.inside), strict=True):
+        cast(torch.Tensor, param.grad).data = view
+
+
+def _copied(self: Any, plan: BucketPlan, buffer: torch.Tensor) -> torch.Tensor:
+    """Return a copy of what this rank updates, in the tensor that DeepSpeed has for it."""
     if self.grads_in_partition is None:
         size = sum(param.numel() for group in self.params_in_partition for param in group)
         self.grads_in_partition = torch.empty(size, dtype=self.dtype, device=buffer.device)
         self.grads_in_partition_offset = 0
-    kept = self.grads_in_partition.narrow(0, self.grads_in_partition_offset, plan.total)
+    kept: torch.Tensor = self.grads_in_partition.narrow(0, self.grads_in_partition_offset, plan.total)
     for source, destination, size in plan.runs:
         kept.narrow(0, destination, size).copy_(buffer.narrow(0, source, size))
-    for param, view in zip(plan.inside, many_tensors.views(kept, plan.inside), strict=True):
-        cast(torch.Tensor, param.grad).data = view
     self.grads_in_partition_offset += plan.total
+    return kept
 
 
 def _plan(self: Any, path: BucketPath, bucket: Any) -> BucketPlan | None:
