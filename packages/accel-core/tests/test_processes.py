@@ -140,20 +140,6 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     worker.close()
 
 
-def test_worker_waiting_is_called(worker: Worker, tmp_path: Path) -> None:
-    passed: list[float] = []
-
-    def waiting(seconds: float) -> None:
-        passed.append(seconds)
-        (tmp_path / "go").touch()
-
-    worker.send("until", str(tmp_path / "go"))
-    first = worker.receive(60, waiting)
-    assert 0 < passed[0] < 60
-    assert first.answer == worker.ask(60, "until", str(tmp_path / "go")).answer
-    assert not first.failure
-
-
 def test_worker_crash_has_last_line_and_output(worker: Worker) -> None:
     worker.ask(60, "say", "of another question\n")
     reply = worker.ask(60, "abort", "one\n  two \n\n")

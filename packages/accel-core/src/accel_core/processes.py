@@ -179,18 +179,13 @@ class Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `receive` returns how it has ended
             self._pipe.send((what, *arguments))
 
-    def receive(self, seconds: float, waiting: Callable[[float], None] = lambda passed: None) -> Reply:
-        """Return the reply. A child that does not reply within `seconds` is killed.
-
-        waiting: called now and then, with the seconds that have passed.
-        """
+    def receive(self, seconds: float) -> Reply:
+        """Return the reply. A child that does not reply within `seconds` is killed."""
         process, began = self._child.process, time.monotonic()
         # A child process of the child may keep the pipe open.
         while not self._pipe.poll(_POLL_SECONDS) and process.poll() is None:
-            passed = time.monotonic() - began
-            if passed >= seconds:
+            if time.monotonic() - began >= seconds:
                 break
-            waiting(passed)
         try:
             if self._pipe.poll():
                 return Reply(self._pipe.recv())

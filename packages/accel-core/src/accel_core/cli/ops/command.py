@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from functools import partial
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from accel_core.api import get_accelerator
@@ -71,15 +71,15 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(accelerator.device_name(), rows)
     else:
-        Display().show(accelerator.device_name(), rows)
+        _show(_console(), accelerator.device_name(), rows)
     return 0
 
 
 def _try(args: argparse.Namespace) -> int:
     """Load the ops in a child process, and run them for `test`. This process does not import torch."""
-    display = Display(quiet=args.json)
-    with display.status:
-        device, rows = attempt(args.builders, args.action, args.timeout, display)
+    console = _console(quiet=args.json)
+    with console.status(SELECTING) as status:
+        device, rows = attempt(args.builders, args.action, args.timeout, console, status)
     if args.json:
         _print_json(device, rows)
     bad = (FAILED, MISSING) if args.builders else (FAILED,)
@@ -96,16 +96,17 @@ def _print_json(device: str, rows: Iterable[Row]) -> None:
 _CHILD = ("-c", "from accel_core.cli.ops.listing import main; main()")
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
-#: Interval in a pipe at which a slow op is mentioned.
-_REMINDER_SECONDS = 10
 SELECTING = "importing torch and selecting the accelerator"
 
 
-def attempt(builders: Sequence[str], action: str, seconds: float, display: Display) -> tuple[str, list[Row]]:
+def attempt(
+    builders: Sequence[str], action: str, seconds: float, console: Console, status: Status
+) -> tuple[str, list[Row]]:
     """Try the builders (default: all); return the accelerator's name and a row for each.
 
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
+    status:  shows the step that is running, below the lines of the ops on a terminal.
 
     Raises InvalidInput, the error of a failed selection, and AcceleratorBroken if the selection crashes or exceeds
     its time limit.
@@ -113,8 +114,8 @@ def attempt(builders: Sequence[str], action: str, seconds: float, display: Displ
     device, rows, left = "", dict[str, Row](), list(builders)
     while not rows or left:
         with closing(Worker(*_CHILD)) as worker:
-            worker.send("select", *left)
-            reply = worker.receive(SELECTION_SECONDS, partial(display.waiting, SELECTING))
+            status.update(SELECTING)
+            reply = worker.ask(SELECTION_SECONDS, "select", *left)
             if reply.failure:
                 raise _broken(_ending(reply))
             if "error" in reply.answer:
@@ -124,12 +125,12 @@ def attempt(builders: Sequence[str], action: str, seconds: float, display: Displ
                 left = [row.builder for row in rows.values() if row.state == SERVED]
             while left and not reply.failure:
                 builder = left.pop(0)
-                worker.send(action, builder)
-                reply = worker.receive(seconds, partial(display.waiting, f"loading {builder}"))
+                status.update(f"loading {builder}")
+                reply = worker.ask(seconds, action, builder)
                 row = Row(builder, "", FAILED, _ending(reply)) if reply.failure else reply.answer["row"]
                 rows[builder] = replace(row, op=rows[builder].op)
-                display.show(device, [rows[builder]])
-    display.show(device, [row for row in rows.values() if row.state == MISSING])
+                _show(console, device, [rows[builder]])
+    _show(console, device, [row for row in rows.values() if row.state == MISSING])
     return device, list(rows.values())
 
 
@@ -148,30 +149,15 @@ _WIDTH = max(map(len, UPSTREAM))
 _STYLES = {"served": "green", "ok": "green", "failed": "bold red"}
 
 
-class Display:
-    """Prints a line for each op. On a terminal `status`, a context, shows below them what the command waits for.
+def _console(quiet: bool = False) -> Console:
+    return Console(highlight=False, soft_wrap=True, quiet=quiet)
 
-    quiet: print nothing.
-    """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(highlight=False, soft_wrap=True, quiet=quiet)
-        self.status = self._console.status(SELECTING)
-        self._reminders = 0
-
-    def waiting(self, what: str, seconds: float) -> None:
-        """Show for how long the command has waited for something."""
-        self.status.update(f"{what}: {seconds:.0f} s")
-        if seconds >= _REMINDER_SECONDS * (self._reminders + 1) and not self._console.is_terminal:
-            self._reminders += 1
-            self._console.print(f"{what}: {seconds:.0f} s so far")
-
-    def show(self, device: str, rows: Iterable[Row]) -> None:
-        """Print a line for each row."""
-        self._reminders = 0
-        for row in rows:
-            seconds = "" if row.seconds is None else f"{row.seconds:.2f} s"
-            # The reason of a missing op begins with what the row already shows.
-            reason = row.reason.removeprefix(f"{row.builder} on {device}: ")
-            line = f"{row.builder:<{_WIDTH}}  {row.state:<7}  {seconds:>8}  {reason}".rstrip()
-            self._console.print(Text(line, _STYLES.get(row.state, "")))
+def _show(console: Console, device: str, rows: Iterable[Row]) -> None:
+    """Print a line for each row."""
+    for row in rows:
+        seconds = "" if row.seconds is None else f"{row.seconds:.2f} s"
+        # The reason of a missing op begins with what the row already shows.
+        reason = row.reason.removeprefix(f"{row.builder} on {device}: ")
+        line = f"{row.builder:<{_WIDTH}}  {row.state:<7}  {seconds:>8}  {reason}".rstrip()
+        console.print(Text(line, _STYLES.get(row.state, "")))
