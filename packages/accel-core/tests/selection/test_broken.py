@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import DeepSpeedAccelerator, vendor
+from accel_core import vendor
 from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, InterfaceMismatch, NoAccelerator
 from accel_core.selection.candidates import State, discover
@@ -71,7 +71,6 @@ from accel_core import DeepSpeedAccelerator
 class Fake_Accelerator(DeepSpeedAccelerator):
     def is_available(self): return True
 """
-_MISSING = sorted(DeepSpeedAccelerator.__abstractmethods__ - {"is_available"})
 _ANOTHER_KIND = "of the vendor 'npu' has to be an integer"
 #: A part of the package that is not what it has to be, by its text, and what is said of it.
 NO_SUCH_PART: list[tuple[dict[str, Any], str]] = [
@@ -95,7 +94,7 @@ NO_SUCH_PART: list[tuple[dict[str, Any], str]] = [
     ({"accelerator": "class Fake_Accelerator: pass"}, "not an accelerator"),
     ({"accelerator": "def Fake_Accelerator(): return None"}, "not an accelerator"),
     ({"accelerator": "Fake_Accelerator = 7"}, "not callable"),
-    ({"accelerator": _LACKS_METHODS}, f"methods are missing: {', '.join(_MISSING)}"),
+    ({"accelerator": _LACKS_METHODS}, "TypeError: Can't instantiate abstract class Fake_Accelerator"),
 ]
 
 

@@ -43,9 +43,7 @@ _NAMED = 5
 
 def construct(vendor: Vendor) -> Any:
     """Return a new accelerator of a vendor. Raises NotAnAccelerator, or what its import or constructor raises."""
-    cls = resolve(vendor.accelerator)
-    refuse_missing_methods(cls, vendor.accelerator)
-    accelerator = validated(cls())
+    accelerator = validated(resolve(vendor.accelerator)())
     if untested := _untested(vendor):
         level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
         _log.log(level, "%s. If something fails that the device can do, try a tested release.", untested)
@@ -58,17 +56,6 @@ def _untested(vendor: Vendor) -> str:
         return vendor.evidence().untested
     except Exception:
         return ""  # a chosen vendor whose probe fails was asked for: the selection has said so
-
-
-def refuse_missing_methods(cls: Any, name: str) -> None:
-    """Raise NotAnAccelerator, with the names of all abstract methods, if a class does not implement them."""
-    missing = sorted(getattr(cls, "__abstractmethods__", ()))
-    if inspect.isclass(cls) and missing:
-        raise NotAnAccelerator(
-            f"{name} cannot be instantiated: {len(missing)} "
-            f"{'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
-            do="use a release of that package made for this accel-core and deepspeed",
-        )
 
 
 def validated(accelerator: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from accel_core.selection.candidates import discover
-from accel_core.selection.current import construct, refuse_missing_methods, validated
+from accel_core.selection.current import construct, validated
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 #: What the name of an environment variable looks like.
@@ -42,9 +42,7 @@ class Target:
             if self.vendor.imports_deepspeed:
                 importlib.import_module("deepspeed")
             return construct(self.vendor)
-        cls = pkgutil.resolve_name(self.accelerator)
-        refuse_missing_methods(cls, self.accelerator)
-        return validated(cls())
+        return validated(pkgutil.resolve_name(self.accelerator)())
 
     @property
     def package(self) -> str:
