@@ -53,14 +53,6 @@ def work(groups: list[tuple[torch.Tensor, ...]], control: torch.Tensor) -> None:
     op.destroy_adam(_OPTIMIZER)
 
 
-def begun(control: torch.Tensor, groups: list[Group]) -> Any:
-    """A process that takes the steps."""
-    tensors = [group.tensors for group in groups]
-    process = get_context("spawn").Process(target=work, args=(tensors, control), daemon=True)
-    process.start()
-    return process
-
-
 @pytest.fixture
 def control() -> torch.Tensor:
     made = torch.zeros(zenflow.ctrl_size(), dtype=torch.uint8).share_memory_()
@@ -130,31 +122,22 @@ def test_steps_are_those_of_the_kernel(control, groups, awaited):
         assert torch.equal(group.stale, want)
 
 
-def test_another_process_takes_the_steps(control, groups):
+def test_a_process_takes_steps_until_it_is_killed(control, groups):
     wanted = [expected(group, index, 3) for index, group in enumerate(groups)]
-    process = begun(control, groups)
-    try:
-        take_steps(control, 3)
-        zenflow.ctrl_exit(control.data_ptr())
-        process.join(PATIENCE)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
+    tensors = [group.tensors for group in groups]
+    process = get_context("spawn").Process(target=work, args=(tensors, control), daemon=True)
+    process.start()
+    take_steps(control, 3)
+    process.kill()
     for group, want in zip(groups, wanted, strict=True):
         assert torch.equal(group.stale, want)
-
-
-def test_a_worker_that_was_killed_is_an_error_at_once(control, groups):
-    process = begun(control, groups)
-    take_steps(control, 1)
-    process.kill()
-    submit(control, 0, 2)
+    submit(control, 0, 4)
     for _ in range(2):
         with pytest.raises(OverlappedStepFailed, match="no process any more"):
             zenflow.wait(control.data_ptr(), PATIENCE)
     process.join()
     with pytest.raises(OverlappedStepFailed, match="no process any more"):
-        submit(control, 0, 3)
+        submit(control, 0, 5)
 
 
 @pytest.mark.usefixtures("worker")
