@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.errors import InvalidOpArgument
 from accel_ops.errors import TransferFailed
 from accel_ops.io.builder import AsyncIOBuilder
 
@@ -105,19 +104,6 @@ def test_wait_raises_the_first_error_after_all_have_ended(handle, tmp_path):
     assert len(caught.value.__notes__) == 1
     assert reads[1].view(torch.uint8).unique().tolist() == [ord("y")]
     assert handle.wait() == 0
-
-
-def test_what_upstream_drops_is_transferred(handle, tmp_path):
-    for size, offset in ((1000, 0), (512, 100), (3072, 0)):
-        path = tmp_path / f"{size}-{offset}"
-        data = torch.arange(size + 64).to(torch.uint8)[64:]
-        assert handle.sync_pwrite(data, path, offset) == 1
-        assert path.read_bytes()[offset:] == data.numpy().tobytes()
-    into = torch.zeros(3072, 2, dtype=torch.uint8)[:, 0]
-    handle.sync_pread(into, tmp_path / "3072-0")
-    assert torch.equal(into, torch.arange(3136).to(torch.uint8)[64:])
-    with pytest.raises(InvalidOpArgument):
-        handle.sync_pread(torch.empty(10, device="meta"), tmp_path / "3072-0")
 
 
 def test_a_validation_finds_other_bytes(op, tmp_path, monkeypatch):

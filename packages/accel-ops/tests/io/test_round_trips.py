@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,12 @@ def drawn_bytes(draw: random.Random, size: int) -> torch.Tensor:
     return whole[shift : shift + size]
 
 
+def _moved(session: Session, draw: random.Random, *request: Any, **where: Any) -> int:
+    """Transfer at once, or in flight; return the bytes."""
+    once = draw.random() < 0.5
+    return session.run(*request, **where) if once else session.submit(*request, **where).wait()
+
+
 def _round_trip(session: Session, path: Path, draw: random.Random, most: int) -> None:
     """Write into a file of other bytes, compare the file, and read part of it back."""
     size = drawn_size(draw, most)
@@ -55,14 +62,13 @@ def _round_trip(session: Session, path: Path, draw: random.Random, most: int) ->
         os.truncate(path, len(before))
     data = drawn_bytes(draw, size)
     data.copy_(torch.frombuffer(bytearray(draw.randbytes(size)), dtype=torch.uint8) if size else data)
-    transfer = session.submit(data, path, write=True, offset=offset)
-    assert transfer.wait() == size
+    assert _moved(session, draw, data, path, write=True, offset=offset) == size
     expected = bytearray(before.ljust(offset + size, b"\0") if size else before)
     expected[offset : offset + size] = data.numpy().tobytes()
     assert path.read_bytes() == expected
     first = draw.randrange(len(expected) + 1)
     into = drawn_bytes(draw, draw.choice((len(expected) - first, min(100, len(expected) - first))))
-    assert session.submit(into, str(path), write=False, offset=first).wait() == into.numel()
+    assert _moved(session, draw, into, str(path), write=False, offset=first) == into.numel()
     assert into.numpy().tobytes() == expected[first : first + into.numel()]
 
 
@@ -105,6 +111,8 @@ def test_every_type_and_layout_keeps_its_elements(session, tmp_path, dtype):
         session.submit(view, path, write=True).wait()
         for into in (torch.zeros_like(view), torch.zeros(*view.shape, 2, dtype=view.dtype)[..., 1]):
             session.submit(into, path, write=False).wait()
+            assert torch.equal(into, view.resolve_conj().resolve_neg())
+            session.run(into.zero_(), path, write=False)
             assert torch.equal(into, view.resolve_conj().resolve_neg())
 
 
