@@ -42,22 +42,8 @@ def of_another_length(rank: int, ranks: int) -> list[str]:
     return [_said(call).partition(":")[0] for call in calls]
 
 
-def _reduce_for(seconds: float, size: int = 300_000) -> None:
-    until = time.monotonic() + seconds
-    tensor = torch.ones(size)
-    while time.monotonic() < until:
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-
-
-def lost(rank: int, ranks: int, victim: int, number: int, after: float) -> None:
-    """One rank gets a signal in the middle of reductions."""
-    if rank == victim:
-        threading.Timer(after, os.kill, (os.getpid(), number)).start()
-    _reduce_for(30)
-
-
 def lost_at_random(rank: int, ranks: int, seed: int) -> None:
-    """As `lost`, at a time and in a collective that the seed chooses."""
+    """One rank is killed, at a time and in a collective that the seed chooses."""
     choose = random.Random(seed)
     victim, after, size = choose.randrange(ranks), choose.random() * 0.3, choose.choice((1, 5000, 3_000_000))
     if rank == victim:

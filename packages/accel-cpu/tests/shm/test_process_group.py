@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend `shm`: right results, and no hang or crash when ranks are lost, interrupted, forked or differ.
 
-Results are those of gloo where it is exact, and of float64 within one rounding.
+Results are exact, or those of float64 within one rounding.
 """
 
 import re
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,20 +30,18 @@ SOON = 30.0
 
 
 def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.LIMIT) -> Counter[str]:
-    """Make random calls and return how often each function was called, and compared with gloo."""
+    """Make random calls and return how often each function was called."""
     values = jobs.values(shm_random.calls, ranks, seed, count, largest, limit=limit)
     done = sum(values, Counter[str]())
-    assert sum(done.values()) - done["as gloo"] == count
+    assert sum(done.values()) == count
     return done
 
 
 @pytest.mark.sample("3")
-@reduces_right
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_results_are_right_for_every_function_type_operation_size_and_stride(ranks: int) -> None:
     done = _done(ranks, seed=1, count=150, largest=20_000)
     assert {function.__name__ for function in shm_random.FUNCTIONS} <= set(done)
-    assert done["as gloo"] > 10
 
 
 def test_tensors_larger_than_the_shared_memory_go_through_it_in_pieces() -> None:
@@ -105,13 +102,6 @@ def test_the_default_group_can_be_made_again(tmp_path: Path) -> None:
 )
 def test_program_returns_the_same_on_all_ranks(program: Any, ranks: int, returned: Any) -> None:
     assert jobs.values(program, ranks) == [returned] * ranks
-
-
-def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
-    for rank, report in enumerate(jobs.run(faults.lost, 3, 1, int(signal.SIGKILL), 0.5)):
-        assert report.lost or "CollectiveFailed" in report.error
-        assert report.lost == (rank == 1)
-        assert report.lost or ("rank 1 has ended" in report.error and report.seconds < 0.5 + SOON)
 
 
 def test_a_rank_that_is_killed_while_the_ranks_agree_ends_the_others_by_the_stores_timeout() -> None:
@@ -179,11 +169,12 @@ def test_all_groups_together_stay_within_32_mib() -> None:
         assert 8 << 20 < max(sizes) <= 32 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.sample("2")
 @pytest.mark.parametrize("seed", range(200))
 def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
     reports = jobs.run(faults.lost_at_random, 2 + seed % 3, seed)
-    assert sum(report.lost for report in reports) == 1
+    (victim,) = (rank for rank, report in enumerate(reports) if report.lost)
+    assert any(f"rank {victim} has ended" in report.error for report in reports), reports
     for report in reports:
         assert report.lost or ("has ended" in report.error and report.seconds < SOON + 0.3), report
 
