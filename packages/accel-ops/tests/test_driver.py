@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_ops.host import c_interface, library
+from accel_ops.host import library
 from shared.children import run
 
 HERE = Path(__file__).parent / "driver"
@@ -25,10 +25,8 @@ def find_program(program: str, package: str) -> str:
     return str(path)
 
 
-def build(
-    folder: Path, prefix: str = "", *flags: str, header: Path | None = None, program: str = "driver", units: str = ""
-) -> Path:  # fmt: skip
-    """Build a program with the units whose names begin so; `header`: folder of another accel_ops.h for it alone."""
+def build(folder: Path, prefix: str = "", *flags: str, program: str = "driver", units: str = "") -> Path:
+    """Build a program with the units whose names begin so."""
     sources = library.source()
     package = f"g++-{prefix.strip('-')}" if prefix else "g++"
     headers = [f"-I{each}" for each in sources.folders]
@@ -36,9 +34,8 @@ def build(
         str(each) for each in sources.units if each.name.startswith(units) and each.name != "python.cpp"
     ]
     made, compiled = folder / program, folder / f"{program}.o"
-    own = [f"-I{header}"] if header else []
     compile_program = [
-        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *flags, *own, *headers,
+        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *flags, *headers,
         "-c", str(HERE / f"{program}.c"), "-o", str(compiled),
     ]  # fmt: skip
     link = [
@@ -68,20 +65,6 @@ def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver
     emulator = find_program("qemu-x86_64", "qemu-user")
     ended = run(emulator, "-cpu", cpu, driver)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
-
-
-@pytest.mark.slow
-def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path):
-    csrc = tmp_path / "csrc"
-    shutil.copytree(library.source().folders[0], csrc)
-    header = csrc / "accel_ops.h"
-    header.write_text(
-        header.read_text("utf-8").replace(
-            f"ACCEL_ABI_VERSION = {c_interface.ABI_VERSION}", "ACCEL_ABI_VERSION = 99"
-        )
-    )
-    program = build(tmp_path, header=csrc)
-    assert run(program).returncode == 4
 
 
 @pytest.fixture(scope="module")

@@ -121,10 +121,3 @@ def test_threads_that_load_at_once_load_once_and_warn_once(without_library, monk
     with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
         loaded = set(pool.map(lambda _: library.load(), range(8)))
     assert (len(loaded), len(calls), ours(warned)) == (1, 1, 1)
-
-
-def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library):
-    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler on PATH") as warned:
-        assert all([steps(), steps(), steps()])
-    assert len([warning for warning in warned if "accel-ops" in str(warning.message)]) == 1
-    assert library.load().functions is None

@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,13 +29,6 @@ def handle(op: Any, each_engine: None) -> Iterator[Any]:
     made._session.close()
 
 
-def buffers(handle: Any) -> list[torch.Tensor]:
-    """Random memory of each kind: locked, torch's, and unaligned."""
-    locked = handle.new_cpu_locked_tensor(_SIZE, torch.empty(0, dtype=torch.uint8))
-    return [torch.randint_like(t, 0, 256) if t is not locked else t.random_(0, 256)
-            for t in (locked, torch.empty(_SIZE).byte(), torch.empty(_SIZE + 3).byte()[3:])]  # fmt: skip
-
-
 def test_defaults_are_reported(op):
     made = op.aio_handle()
     assert (made.get_block_size(), made.get_queue_depth(), made.get_alignment()) == (1 << 20, 128, 512)
@@ -49,32 +41,29 @@ def test_arguments_that_make_no_handle_are_refused(op, wrong):
         op.aio_handle(**wrong)
 
 
-def test_every_call_reads_what_every_call_wrote(handle, tmp_path):
-    path = str(tmp_path / "file")
-    writes = [
-        lambda b: (handle.write(b, path, False), 0),
-        lambda b: (handle.pwrite(b, path, False, False), 1),
-        lambda b: (handle.pwrite(b, path, True, **{"async": True}) + handle.wait(), 1),
-        lambda b: (handle.sync_pwrite(buffer=b, filename=path), 1),
-        lambda b: (handle.async_pwrite(b, path, 0) + handle.wait(), 1),
-    ]
-    reads = [
-        lambda b: (handle.read(b, path, True), 0),
-        lambda b: (handle.pread(b, path, True, False), 1),
-        lambda b: (handle.pread(b, path, False, True, 0) + handle.wait(), 1),
-        lambda b: (handle.sync_pread(b, path), 1),
-        lambda b: (handle.async_pread(b, path) + handle.wait(), 1),
-    ]
-    for data in buffers(handle):
-        for write, read in zip(writes, reads, strict=True):
-            Path(path).unlink(missing_ok=True)
-            got, expected = write(data)
-            assert got == expected
-            assert Path(path).read_bytes() == data.numpy().tobytes()
-            for into in buffers(handle):
-                got, expected = read(into)
-                assert got == expected
-                assert torch.equal(into, data)
+def test_every_form_of_a_call_transfers(handle, tmp_path):
+    """In addition to those of the conformance suite."""
+    path, data = tmp_path / "file", torch.randint(0, 256, (_SIZE + 3,), dtype=torch.uint8)[3:]
+    into = torch.zeros_like(data)
+    forms = (
+        (lambda: handle.pwrite(data, path, False, False), lambda: handle.pread(into, path, True, False)),
+        (
+            lambda: handle.pwrite(data, path, True, **{"async": True}) + handle.wait(),
+            lambda: handle.pread(into, path, False, True, 0) + handle.wait(),
+        ),
+        (
+            lambda: handle.sync_pwrite(buffer=data, filename=str(path)),
+            lambda: handle.sync_pread(buffer=into, filename=str(path)),
+        ),
+        (lambda: handle.write(data, path, False) + 1, lambda: handle.read(into, path, True) + 1),
+    )
+    for write, read in forms:
+        path.write_bytes(b"")
+        assert write() == 1
+        assert path.read_bytes() == data.numpy().tobytes()
+        assert read() == 1
+        assert torch.equal(into, data)
+        into.zero_()
 
 
 def test_a_descriptor_can_be_written_and_stays_open(handle, tmp_path):
