@@ -91,23 +91,6 @@ def test_what_launchers_get(cpu: CPU_Accelerator) -> None:
 
 
 MIB = 1 << 20
-#: Far below the spikes of these tests, above what the interpreter and the kernel's own rounding move.
-SLACK = 24 * MIB
-
-
-def spike(size: int) -> None:
-    """Hold `size` bytes, all touched, and let them go."""
-    block = bytearray(b"\1") * size
-    del block
-
-
-@pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="no high-water mark in this system")
-def test_a_spike_between_two_calls_is_in_the_peak(cpu: CPU_Accelerator) -> None:
-    if not memory.high_water():
-        pytest.skip("this kernel keeps no high-water mark (VmHWM)")
-    before = cpu.reset_rss()
-    spike(300 * MIB)
-    assert cpu.max_mem >= before + 300 * MIB - SLACK
 
 
 def test_mark_counts_once_it_grows(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
