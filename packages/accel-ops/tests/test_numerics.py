@@ -1,15 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps and passes over gradients: within a few units of float64, the same bits on every level and thread count."""
+"""Steps and passes over gradients: within a few units of float64. test_driver.py has the bits of each level."""
 
-import copy
 import ctypes
+import itertools
 import math
 import random
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,128 +24,48 @@ from .optimizers.step_cases import undo_adam
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 TYPES = list(TOLERANCE)
-#: Elements enough for two threads, of which each has at least `kGrain` (csrc/optimizers.cpp).
-LARGE = 40_001
-STATES = {"adam": 2, "adam_rollback": 2, "adagrad": 1, "lion": 1}
+Values = dict[str, Any]
+_RATES: Values = {"lr": 0.05, "weight_decay": 0.1, "grad_factor": 0.125}
+_BETAS: Values = {"beta1": 0.5, "beta2": 0.9}
+_ADAM: Values = {**_RATES, **_BETAS, "step": 10, "eps": 1e-3}
+_UNCORRECTED: Values = {**_ADAM, "decoupled": True, "bias_correction": False}
+#: By name: kernel, definition, number of states, options.
+STEPS: dict[str, tuple[Any, Any, int, Values]] = {
+    "Adam": (cpu_steps.adam, reference.adam, 2, {**_ADAM, "decoupled": False}),
+    "AdamW, uncorrected": (cpu_steps.adam, reference.adam, 2, _UNCORRECTED),
+    "Adam, back": (cpu_steps.adam, undo_adam, 2, {**_ADAM, "decoupled": False, "rollback": True}),
+    "AdamW, uncorrected, back": (cpu_steps.adam, undo_adam, 2, {**_UNCORRECTED, "rollback": True}),
+    "Adagrad": (cpu_steps.adagrad, reference.adagrad, 1, {**_RATES, "eps": 1e-3}),
+    "Lion": (cpu_steps.lion, reference.lion, 1, {**_RATES, **_BETAS}),
+}
 
 
-@dataclass
-class Case:
-    """One random call: operands and hyper-parameters."""
-
-    kernel: str
-    options: dict[str, Any]
-    params: list[torch.Tensor]
-    grads: list[torch.Tensor]
-    states: list[list[torch.Tensor]]
-    copies: list[torch.Tensor] | None
-
-
-def draw_case(draw: random.Random, kernel: str, large_share: float = 0.4) -> Case:
-    torch.manual_seed(draw.randrange(2**31))
-    large = draw.random() < large_share
-    torch.set_num_threads(2 if large else draw.choice([1, 2]))
-    param, grad, state = draw.choice(TYPES), draw.choice(TYPES), draw.choice(TYPES)
-    shapes = [
-        draw.choice([(), (0,), (1,), (17,), (64,), (3, 5), (1025,), (40, 33), (2, 3, 4, 5)]) for _ in range(3)
-    ]
-    if large:
-        shapes.append((LARGE,))
-
-    def tensor(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        made = torch.randn(shape, dtype=torch.float64).to(dtype)
-        layout = draw.random()
-        if layout < 0.1 and made.dim() == 2:
-            return made.t().contiguous().t()
-        if layout < 0.2 and made.dim() == 1:
-            return torch.randn(2 * len(made) + 1, dtype=torch.float64).to(dtype)[1::2][: len(made)]
-        return made
-
-    states = [[tensor(shape, state) for shape in shapes] for _ in range(STATES[kernel])]
-    if kernel in ("adam", "adam_rollback", "adagrad"):
-        # Small denominators would magnify rounding errors of any implementation.
-        states[-1] = [tensor_.abs().add_(0.5) for tensor_ in states[-1]]
-    copies = None
-    if draw.random() < 0.3:
-        copy_type = draw.choice(TYPES)
-        copies = [torch.zeros(shape, dtype=copy_type) for shape in shapes]
-    return Case(
-        kernel, draw_options(draw, kernel), [tensor(shape, param) for shape in shapes],
-        [tensor(shape, grad) for shape in shapes], states, copies,
-    )  # fmt: skip
-
-
-def draw_options(draw: random.Random, kernel: str) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "lr": 10 ** draw.uniform(-4, -1), "weight_decay": draw.choice([0.0, 0.01, 0.1]),
-        "grad_factor": draw.choice([1.0, 0.125, -1.0]),
-    }  # fmt: skip
-    if kernel in ("adam", "adam_rollback", "lion"):
-        options |= {"beta1": draw.choice([0.5, 0.9]), "beta2": draw.choice([0.9, 0.99])}
-    if kernel in ("adam", "adam_rollback", "adagrad"):
-        options["eps"] = draw.choice([1e-8, 1e-3])
-    if kernel in ("adam", "adam_rollback"):
-        options |= {
-            "step": draw.choice([1, 2, 10, 1000]), "decoupled": draw.random() < 0.5,
-            "bias_correction": draw.random() < 0.5,
-        }  # fmt: skip
-    return options
-
-
-def expected_step(kernel: str, options: dict[str, Any], param: Any, grad: Any, *states: Any) -> list[Any]:
-    """The new parameter and states in float64."""
-    given = {name: options[name] for name in options if name not in ("grad_factor", "beta1", "beta2")}
-    if "beta1" in options:
-        given["betas"] = options["beta1"], options["beta2"]
-    definition = undo_adam if kernel == "adam_rollback" else getattr(reference, kernel)
-    return definition(grad * options["grad_factor"], param, *states, **given)
-
-
-def call(case: Case) -> None:
-    rollback = {"rollback": True} if case.kernel == "adam_rollback" else {}
-    kernel = getattr(cpu_steps, case.kernel.removesuffix("_rollback"))
-    kernel(case.params, case.grads, *case.states, **case.options, **rollback, copies=case.copies)
-
-
-def assert_close(got: torch.Tensor, want: torch.Tensor, slack: float, note: object) -> None:
-    error = (got.double() - want).abs() / want.abs().clamp(min=1)
-    assert error.le(TOLERANCE[got.dtype] * slack).all(), (float(error.max()), note)
-
-
-def check(draw: random.Random, kernel: str, large_share: float) -> None:
-    case = draw_case(draw, kernel, large_share)
-    rows = list(zip(case.params, case.grads, *case.states, strict=True))
-    o = case.options
-    directions = (
-        [o["beta1"] * row[2].double() + (1 - o["beta1"]) * o["grad_factor"] * row[1].double() for row in rows]
-        if kernel == "lion"
-        else []
-    )
-    expected = [expected_step(kernel, case.options, *(tensor.double() for tensor in row)) for row in rows]
-    call(case)
-    # A rollback divides differences by the betas, which magnifies errors.
-    slack = 30.0 if kernel == "adam_rollback" else 1.0
-    for place, want in enumerate(expected):
-        if kernel == "lion":
-            # Rounding determines the sign of a direction that is nearly zero.
-            unsure = directions[place].abs() < 1e-6
-            assert unsure.sum() <= 1 + unsure.numel() // 100
-            want = (torch.where(unsure, case.params[place].double(), want[0]), *want[1:])
-        for got, value in zip((case.params[place], *(s[place] for s in case.states)), want, strict=True):
-            assert_close(got, value, slack, case.options)
-        if case.copies is not None:
-            assert torch.equal(case.copies[place], case.params[place].to(case.copies[place].dtype))
-
-
-@pytest.mark.usefixtures("threads", "with_and_without_library")
-@pytest.mark.parametrize(
-    ("count", "large_share"), [(60, 0.4), pytest.param(2000, 0.05, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("kernel", STATES)
-def test_a_step_agrees_with_float64(kernel, count, large_share):
-    draw = random.Random(f"{kernel} {count}")
-    for _ in range(count):
-        check(draw, kernel, large_share)
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("copied", [True, False])
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("types", list(itertools.product(TYPES, repeat=3)), ids=str)
+def test_a_step_agrees_with_float64(name, types, copied):
+    kernel, definition, states, options = STEPS[name]
+    # States of about one: small denominators would magnify rounding errors of any implementation.
+    lists = [[torch.randn(size).to(kind) for size in (1, 0, 17, 1027)] for kind in types[:2]]
+    lists += [[0.5 + torch.rand_like(each, dtype=types[2]) for each in lists[0]] for _ in range(states)]
+    for column in lists:
+        column.append(column[-1].repeat_interleave(2)[::2])
+    rows = [[tensor.double() for tensor in row] for row in zip(*lists, strict=True)]
+    copies = [torch.zeros(len(tensor), dtype=types[1]) for tensor in lists[0]]
+    kernel(*lists, **options, copies=copies if copied else None)
+    given = {key: value for key, value in options.items() if key not in (*_BETAS, "grad_factor", "rollback")}
+    given |= {"betas": tuple(_BETAS.values())} if "beta1" in options else {}
+    # Steps back divide differences by the betas, which magnifies errors.
+    slack = 30 if "rollback" in options else 1
+    for (param, grad, *before), (found, _, *after), copy in zip(
+        rows, zip(*lists, strict=True), copies, strict=True
+    ):
+        wanted = definition(grad * options["grad_factor"], param, *before, **given)
+        for got, want in zip((found, *after), wanted, strict=True):
+            error = (got.double() - want).abs() / want.abs().clamp(min=1)
+            assert error.le(TOLERANCE[got.dtype] * slack).all(), error.max()
+        assert not copied or torch.equal(copy, found.to(copy.dtype))
 
 
 @pytest.mark.usefixtures("threads", "with_and_without_library")
@@ -175,32 +92,6 @@ def levels(functions: Any) -> Iterator[list[int]]:
     best = functions.accel_best_level()
     yield [level for level in (0, 1, 3, 4, 5) if functions.accel_set_level(level) == 0]
     functions.accel_set_level(best)
-
-
-def result(case: Case, threads: int) -> list[torch.Tensor]:
-    case = copy.deepcopy(case)
-    torch.set_num_threads(threads)
-    call(case)
-    return [*case.params, *(tensor for state in case.states for tensor in state), *(case.copies or [])]
-
-
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("kernel", STATES)
-def test_a_step_has_the_same_bits_on_every_level_and_thread_count(kernel, levels, functions):
-    source = (Path(__file__).parents[1] / "csrc" / "optimizers.cpp").read_text(encoding="utf-8")
-    grain, in_two_threads = int(re.findall(r"kGrain = (\d+);", source)[0]), 0
-    for number in range(30):
-        case, seen = draw_case(random.Random(f"{kernel} {number}"), kernel), []
-        in_two_threads += sum(param.numel() for param in case.params) > grain
-        for level in levels:
-            assert functions.accel_set_level(level) == 0
-            assert functions.accel_level() == level
-            seen += [result(case, threads) for threads in (1, 2)]
-        for other in seen[1:]:
-            for one, another in zip(seen[0], other, strict=True):
-                assert torch.equal(one, another)
-                assert torch.equal(one.signbit(), another.signbit())
-    assert in_two_threads >= 8
 
 
 @pytest.mark.usefixtures("threads")
