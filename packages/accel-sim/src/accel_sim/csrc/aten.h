@@ -13,34 +13,46 @@
 namespace accel_sim {
 
 // ------------------------------------------------------------------------------------------- aliases
-// The host views of the device tensors of one call, and the way back.
+// What represents the tensors of one call while another key's kernel runs, and the way back.
 class Aliases {
  public:
-  at::Tensor to_host(const at::Tensor& device_tensor);
-  // The device tensor of a result: the argument itself, a view of its storage, or a tensor that adopts new memory.
-  at::Tensor to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
-  // Carries sizes and storages that the call changed back to the device tensors.
+  virtual ~Aliases() = default;
+  at::Tensor to_alias(const at::Tensor& real);
+  // The real tensor of a result: the argument itself, a view of its storage, or a tensor of new memory.
+  at::Tensor to_real(const at::Tensor& alias, c10::Device device);
+  // Carries sizes and storages that the call changed back to the real tensors.
   void write_back();
+
+ protected:
+  struct AliasedStorage {
+    c10::Storage alias, real;
+    const void* data;  // of the alias, before the call
+    size_t bytes;
+  };
+  explicit Aliases(c10::DispatchKey key) : key_(key) {}
+  virtual c10::Storage make_alias(const c10::Storage& real) = 0;
+  virtual c10::Storage make_real(const at::Tensor& alias, c10::Device device) = 0;
+  virtual void write_back_storage(AliasedStorage& changed) = 0;
 
  private:
   struct AliasedTensor {
-    at::Tensor host, device;
+    at::Tensor alias, real;
   };
-  struct AliasedSparse {
-    at::Tensor host, device, indices, values;  // the host tensor's parts before the call
-  };
-  at::Tensor sparse_to_host(const at::Tensor& device_tensor);
-  at::Tensor sparse_to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
-  void write_back_sparse();
-  struct AliasedStorage {
-    c10::Storage host, device;
-    void* data;
-    size_t bytes;
-  };
-  c10::Storage& storage_for(const c10::Storage& device_storage);
+  c10::Storage& alias_of(const c10::Storage& real);
+  void write_back_sparse(const AliasedTensor& known);
+  c10::DispatchKey key_;
   c10::SmallVector<AliasedTensor, 4> tensors_;  // most calls have few
   c10::SmallVector<AliasedStorage, 4> storages_;
-  std::vector<AliasedSparse> sparse_;
+};
+// Host views of the device's memory.
+class HostAliases final : public Aliases {
+ public:
+  HostAliases() : Aliases(c10::DispatchKey::CPU) {}
+
+ private:
+  c10::Storage make_alias(const c10::Storage& real) override;
+  c10::Storage make_real(const at::Tensor& alias, c10::Device device) override;
+  void write_back_storage(AliasedStorage& changed) override;
 };
 // A host view for a collective; raises during a capture.
 at::Tensor host_alias(const at::Tensor& device_tensor);

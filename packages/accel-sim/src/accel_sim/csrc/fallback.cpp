@@ -23,22 +23,34 @@ namespace accel_sim {
 
 namespace {
 
-// The alias keeps its device storage alive: work that is still running may outlive every device tensor.
-c10::Storage alias_of(const c10::Storage& device_storage) {
-  auto* impl = device_storage.unsafeGetStorageImpl();
-  c10::raw::intrusive_ptr::incref(impl);
-  c10::DataPtr data(
-      impl->mutable_data(), impl,
-      [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); },
-      c10::Device(c10::DeviceType::CPU));
-  return make_storage(std::move(data), impl->nbytes(), c10::GetCPUAllocator());
-}
-
 at::Tensor quantized_like(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
   const auto quantized =
       c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Quantized, c10::toBackendComponent(key));
   return at::detail::make_tensor<at::QTensorImpl>(
       std::move(storage), c10::DispatchKeySet(quantized), source.dtype(), at::get_qtensorimpl(source)->quantizer());
+}
+
+at::SparseTensorImpl& parts(const at::Tensor& tensor) {
+  return *static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
+void set_parts(at::SparseTensorImpl& to, const at::SparseTensorImpl& like, at::Tensor indices, at::Tensor values) {
+  to.raw_resize_(like.sparse_dim(), like.dense_dim(), like.sizes());
+  to.set_indices_and_values_unsafe(indices, values);
+  to.set_coalesced(like.coalesced());
+}
+
+at::Tensor sparse_like(const at::Tensor& source, c10::DispatchKey key, at::Tensor indices, at::Tensor values) {
+  const auto sparse = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Sparse, c10::toBackendComponent(key));
+  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(sparse), source.dtype());
+  set_parts(parts(tensor), parts(source), std::move(indices), std::move(values));
+  return tensor;
+}
+
+void check_layout(const at::Tensor& tensor, const char* found) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.is_sparse() || (tensor.has_storage() && tensor.layout() == c10::kStrided), "the simulated device '",
+      config().name, "' has dense and COO tensors only, ", found, " layout ", tensor.layout());
 }
 
 } // namespace
@@ -61,127 +73,105 @@ void set_shape(const at::Tensor& tensor, const at::Tensor& like) {
   if (!same) tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
 }
 
-c10::Storage& Aliases::storage_for(const c10::Storage& device_storage) {
+c10::Storage& Aliases::alias_of(const c10::Storage& real) {
   for (auto& known : storages_) {
-    if (known.device.unsafeGetStorageImpl() == device_storage.unsafeGetStorageImpl()) return known.host;
+    if (known.real.is_alias_of(real)) return known.alias;
   }
-  auto copy = capture_copy_of(device_storage);
-  auto host = copy ? std::move(*copy) : alias_of(device_storage);
-  auto* data = host.mutable_data();
-  storages_.push_back({std::move(host), device_storage, data, device_storage.nbytes()});
-  return storages_.back().host;
+  auto alias = make_alias(real);
+  const auto* data = alias.data();
+  storages_.push_back({std::move(alias), real, data, real.nbytes()});
+  return storages_.back().alias;
 }
 
-at::Tensor Aliases::to_host(const at::Tensor& device_tensor) {
+at::Tensor Aliases::to_alias(const at::Tensor& real) {
   for (auto& known : tensors_) {
-    if (known.device.is_same(device_tensor)) return known.host;
+    if (known.real.is_same(real)) return known.alias;
   }
-  if (device_tensor.is_sparse()) return sparse_to_host(device_tensor);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      device_tensor.has_storage() && device_tensor.layout() == c10::kStrided,
-      "the simulated device '", config().name, "' has dense and COO tensors only, found layout ", device_tensor.layout());
-  auto host = with_metadata_of(device_tensor, storage_for(device_tensor.storage()), c10::DispatchKey::CPU);
-  tensors_.push_back({host, device_tensor});
-  return host;
+  check_layout(real, "found");
+  at::Tensor alias;
+  if (real.is_sparse()) {
+    const auto indices = to_alias(parts(real).indices()), values = to_alias(parts(real).values());
+    alias = sparse_like(real, key_, indices, values);
+  } else {
+    alias = with_metadata_of(real, alias_of(real.storage()), key_);
+  }
+  tensors_.push_back({alias, real});
+  return alias;
 }
 
-at::Tensor Aliases::to_device(const at::Tensor& host_tensor, c10::DeviceIndex device) {
-  if (!host_tensor.defined() || !host_tensor.device().is_cpu()) return host_tensor;
+at::Tensor Aliases::to_real(const at::Tensor& alias, c10::Device device) {
+  if (!alias.defined() || !alias.key_set().has_backend(c10::toBackendComponent(key_))) return alias;
   for (auto& known : tensors_) {
-    if (known.host.is_same(host_tensor)) return known.device;
+    if (known.alias.is_same(alias)) return known.real;
   }
-  if (host_tensor.is_sparse()) return sparse_to_device(host_tensor, device);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      host_tensor.has_storage() && host_tensor.layout() == c10::kStrided,
-      "the simulated device '", config().name, "' has dense and COO tensors only, the result has layout ",
-      host_tensor.layout());
+  check_layout(alias, "the result has");
+  const auto key = device.is_cpu() ? c10::DispatchKey::CPU : config().key;
+  if (alias.is_sparse()) {
+    const auto indices = to_real(parts(alias).indices(), device), values = to_real(parts(alias).values(), device);
+    return sparse_like(alias, key, indices, values);
+  }
   for (auto& known : storages_) {
-    if (known.host.is_alias_of(host_tensor.storage())) {
-      return with_metadata_of(host_tensor, known.device, config().key);
-    }
+    if (known.alias.is_alias_of(alias.storage())) return with_metadata_of(alias, known.real, key);
   }
-  check_stores(host_tensor.scalar_type());
-  const auto bytes = host_tensor.storage().nbytes();
-  auto* holder = new c10::Storage(host_tensor.storage());
-  c10::DataPtr host(
-      bytes ? holder->mutable_data() : nullptr, holder,
-      [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::Device(c10::DeviceType::CPU));
-  auto data = bytes ? adopt(std::move(host), bytes, device) : c10::DataPtr(nullptr, c10::Device(config().type, device));
-  auto mine = make_storage(std::move(data), bytes, allocator());
-  storages_.push_back({host_tensor.storage(), mine, mine.mutable_data(), bytes});
-  return with_metadata_of(host_tensor, std::move(mine), config().key);
+  auto real = make_real(alias, device);
+  storages_.push_back({alias.storage(), real, alias.storage().data(), alias.storage().nbytes()});
+  return with_metadata_of(alias, std::move(real), key);
 }
 
 void Aliases::write_back() {
   for (auto& known : storages_) {
-    auto* host = known.host.unsafeGetStorageImpl();
-    if (host->data_ptr().get() == known.data && host->nbytes() == known.bytes) continue;
-    auto* device = known.device.unsafeGetStorageImpl();
-    const auto where = device->device();
-    auto moved = std::move(host->_mutable_data_ptr_no_checks());
-    device->set_data_ptr_noswap(
-        host->nbytes() ? adopt(std::move(moved), host->nbytes(), where.index()) : c10::DataPtr(nullptr, where));
-    device->set_nbytes(host->nbytes());
+    if (known.alias.data() != known.data || known.alias.nbytes() != known.bytes) write_back_storage(known);
   }
-  for (auto& known : tensors_) set_shape(known.device, known.host);
-  write_back_sparse();
+  for (auto& known : tensors_) {
+    known.real.is_sparse() ? write_back_sparse(known) : set_shape(known.real, known.alias);
+  }
+}
+
+void Aliases::write_back_sparse(const AliasedTensor& known) {
+  auto &real = parts(known.real), &alias = parts(known.alias);
+  const auto device = known.real.device();
+  const auto indices = to_real(alias.indices(), device), values = to_real(alias.values(), device);
+  if (indices.is_same(real.indices()) && values.is_same(real.values())) return real.set_coalesced(alias.coalesced());
+  set_parts(real, alias, indices, values);
+}
+
+// The alias keeps its device storage alive: work that is still running may outlive every device tensor.
+c10::Storage HostAliases::make_alias(const c10::Storage& real) {
+  if (auto copy = capture_copy_of(real)) return std::move(*copy);
+  auto* impl = real.unsafeGetStorageImpl();
+  c10::raw::intrusive_ptr::incref(impl);
+  c10::DataPtr data(
+      impl->mutable_data(), impl,
+      [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); },
+      c10::Device(c10::DeviceType::CPU));
+  return make_storage(std::move(data), impl->nbytes(), c10::GetCPUAllocator());
+}
+
+// The device takes over the memory of a result.
+c10::Storage HostAliases::make_real(const at::Tensor& alias, c10::Device device) {
+  check_stores(alias.scalar_type());
+  const auto bytes = alias.storage().nbytes();
+  if (!bytes) return make_storage(c10::DataPtr(nullptr, device), 0, allocator());
+  auto* holder = new c10::Storage(alias.storage());
+  c10::DataPtr host(
+      holder->mutable_data(), holder, [](void* context) { delete static_cast<c10::Storage*>(context); },
+      c10::Device(c10::DeviceType::CPU));
+  return make_storage(adopt(std::move(host), bytes, device.index()), bytes, allocator());
+}
+
+void HostAliases::write_back_storage(AliasedStorage& changed) {
+  auto *host = changed.alias.unsafeGetStorageImpl(), *device = changed.real.unsafeGetStorageImpl();
+  const auto where = device->device();
+  auto moved = std::move(host->_mutable_data_ptr_no_checks());
+  device->set_data_ptr_noswap(
+      host->nbytes() ? adopt(std::move(moved), host->nbytes(), where.index()) : c10::DataPtr(nullptr, where));
+  device->set_nbytes(host->nbytes());
 }
 
 at::Tensor host_alias(const at::Tensor& device_tensor) {
   if (!is_simulated(device_tensor)) return device_tensor;
   check_not_capturing("a collective", device_tensor.device().index());  // on the hosts' network it cannot be recorded
-  return Aliases().to_host(device_tensor);
-}
-
-namespace {
-
-at::SparseTensorImpl& parts(const at::Tensor& tensor) {
-  return *static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
-}
-
-void set_parts(at::SparseTensorImpl& to, const at::SparseTensorImpl& from, at::Tensor indices, at::Tensor values) {
-  to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
-  to.set_indices_and_values_unsafe(indices, values);
-  to.set_coalesced(from.coalesced());
-}
-
-at::Tensor sparse_of(c10::DispatchKey key, const at::Tensor& like) {
-  const auto sparse =
-      c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Sparse, c10::toBackendComponent(key));
-  return at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(sparse), like.dtype());
-}
-
-} // namespace
-
-at::Tensor Aliases::sparse_to_host(const at::Tensor& device_tensor) {
-  const auto& mine = parts(device_tensor);
-  auto host = sparse_of(c10::DispatchKey::CPU, device_tensor);
-  const auto indices = to_host(mine.indices()), values = to_host(mine.values());
-  set_parts(parts(host), mine, indices, values);
-  sparse_.push_back({host, device_tensor, indices, values});
-  return host;
-}
-
-at::Tensor Aliases::sparse_to_device(const at::Tensor& host_tensor, c10::DeviceIndex device) {
-  for (auto& known : sparse_) {
-    if (known.host.is_same(host_tensor)) return known.device;
-  }
-  const auto& given = parts(host_tensor);
-  auto result = sparse_of(config().key, host_tensor);
-  set_parts(parts(result), given, to_device(given.indices(), device), to_device(given.values(), device));
-  return result;
-}
-
-void Aliases::write_back_sparse() {
-  for (auto& known : sparse_) {
-    const auto& host = parts(known.host);
-    if (host.indices().is_same(known.indices) && host.values().is_same(known.values)) {
-      parts(known.device).set_coalesced(host.coalesced());
-      continue;
-    }
-    const auto device = known.device.device().index();
-    set_parts(parts(known.device), host, to_device(host.indices(), device), to_device(host.values(), device));
-  }
+  return HostAliases().to_alias(device_tensor);
 }
 
 // ----------------------------------------------------------------------------------------- operators
@@ -260,7 +250,7 @@ struct Call {
   const c10::OperatorHandle& op;
   c10::DispatchKey host_key;  // of the CPU's kernel
   bool computes;              // it is not a view
-  Aliases aliases;
+  HostAliases aliases;
   c10::DeviceIndex device = -1;
   bool makes_device_tensors = false;
   bool makes_host_tensors = false;  // the caller asks for the CPU
@@ -286,7 +276,7 @@ struct Call {
     device = index;
     makes_device_tensors = true;
     if (computes) check_computes(value.scalar_type());
-    return aliases.to_host(value);
+    return aliases.to_alias(value);
   }
 
   void check_devices() const {
@@ -327,7 +317,8 @@ struct Call {
   }
 
   void convert_result(c10::IValue& value) {
-    change_tensors(value, [this](const at::Tensor& item) { return aliases.to_device(item, device); });
+    const c10::Device mine(config().type, device);
+    change_tensors(value, [&](const at::Tensor& item) { return aliases.to_real(item, mine); });
   }
 };
 
@@ -458,7 +449,7 @@ void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at:
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
     change_tensors((*stack)[i], [&](const at::Tensor& made) {
       const auto& result = results[next++];
-      if (result.defined()) call.aliases.to_host(result).copy_(made);
+      if (result.defined()) call.aliases.to_alias(result).copy_(made);
       return result;
     });
   }

@@ -182,9 +182,9 @@ void run_copy(const c10::OperatorHandle&, Stack* stack) {
   }
   if (deferring() && !is_recorded_only() && defer_copy(self, source, arguments[2].toBool())) return;
   at::AutoDispatchBelowADInplaceOrView below;
-  Aliases aliases;
-  const auto to = is_simulated(self) ? aliases.to_host(self) : self;
-  const auto from = is_simulated(source) ? aliases.to_host(source) : source;
+  HostAliases aliases;
+  const auto to = is_simulated(self) ? aliases.to_alias(self) : self;
+  const auto from = is_simulated(source) ? aliases.to_alias(source) : source;
   if (is_simulated(self) || !is_recorded_only()) to.copy_(from, false);
 }
 

@@ -12,86 +12,38 @@ namespace accel_sim {
 
 namespace {
 
-// The meta tensors of one call, and the way back.
-class Shapes {
+// Meta tensors, which have shapes and no numbers.
+class MetaAliases final : public Aliases {
  public:
-  explicit Shapes(c10::Device device) : device_(device) {}
-  at::Tensor to_meta(const at::Tensor& real);
-  at::Tensor from_meta(const at::Tensor& meta);
-  void write_back();
+  MetaAliases() : Aliases(c10::DispatchKey::Meta) {}
 
  private:
-  struct Pair {
-    at::Tensor meta, real;
-  };
-  struct StoragePair {
-    c10::Storage meta, real;
-    size_t bytes;
-  };
-  static c10::Allocator* allocator_of(const c10::Device& device) {
-    return device.is_cpu() ? c10::GetCPUAllocator() : allocator();
+  c10::Storage make_alias(const c10::Storage& real) override {
+    c10::DataPtr nothing(nullptr, c10::Device(c10::DeviceType::Meta));
+    return make_storage(std::move(nothing), real.nbytes(), c10::GetAllocator(c10::DeviceType::Meta));
   }
-  c10::Device device_;
-  c10::SmallVector<Pair, 4> tensors_;
-  c10::SmallVector<StoragePair, 4> storages_;
+  c10::Storage make_real(const at::Tensor& alias, c10::Device device) override {
+    const auto bytes = alias.storage().nbytes();
+    auto* from = device.is_cpu() ? c10::GetCPUAllocator() : allocator();
+    std::optional<c10::DeviceGuard> guard;
+    if (!device.is_cpu()) guard.emplace(device);
+    return make_storage(from->allocate(bytes), bytes, from);
+  }
+  void write_back_storage(AliasedStorage& changed) override {
+    const auto bytes = changed.alias.nbytes();
+    if (!changed.real.device().is_cpu()) return resize(changed.real, bytes);
+    auto* impl = changed.real.unsafeGetStorageImpl();
+    impl->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(bytes));
+    impl->set_nbytes(bytes);
+  }
 };
 
-at::Tensor Shapes::to_meta(const at::Tensor& real) {
+at::Tensor to_meta(Aliases& aliases, const at::Tensor& real) {
   // Scalars stay as they are: a meta kernel mixes them with meta tensors, and reads some.
   if (!real.defined() || real.is_meta() || (real.is_cpu() && real.dim() == 0)) return real;
-  for (auto& known : tensors_) {
-    if (known.real.is_same(real)) return known.meta;
-  }
   TORCH_CHECK_NOT_IMPLEMENTED(
-      real.has_storage() && real.layout() == c10::kStrided && !real.is_quantized(), "no shapes of a tensor that is not dense");
-  StoragePair* mine = nullptr;
-  for (auto& known : storages_) {
-    if (known.real.is_alias_of(real.storage())) mine = &known;
-  }
-  if (!mine) {
-    const auto bytes = real.storage().nbytes();
-    c10::DataPtr nothing(nullptr, c10::Device(c10::DeviceType::Meta));
-    auto meta = make_storage(std::move(nothing), bytes, c10::GetAllocator(c10::DeviceType::Meta));
-    storages_.push_back({std::move(meta), real.storage(), bytes});
-    mine = &storages_.back();
-  }
-  auto meta = with_metadata_of(real, mine->meta, c10::DispatchKey::Meta);
-  tensors_.push_back({meta, real});
-  return meta;
-}
-
-at::Tensor Shapes::from_meta(const at::Tensor& meta) {
-  if (!meta.defined() || !meta.is_meta()) return meta;
-  for (auto& known : tensors_) {
-    if (known.meta.is_same(meta)) return known.real;
-  }
-  const auto key = device_.is_cpu() ? c10::DispatchKey::CPU : config().key;
-  for (auto& known : storages_) {
-    if (known.meta.is_alias_of(meta.storage())) return with_metadata_of(meta, known.real, key);
-  }
-  const auto bytes = meta.storage().nbytes();
-  auto* from = allocator_of(device_);
-  std::optional<c10::DeviceGuard> guard;
-  if (!device_.is_cpu()) guard.emplace(device_);
-  auto storage = make_storage(from->allocate(bytes), bytes, from);
-  storages_.push_back({meta.storage(), storage, bytes});
-  return with_metadata_of(meta, std::move(storage), key);
-}
-
-// Carries sizes that the call changed back to the real tensors.
-void Shapes::write_back() {
-  for (auto& known : storages_) {
-    const auto bytes = known.meta.nbytes();
-    if (bytes == known.bytes) continue;
-    if (known.real.device().is_cpu()) {
-      auto* impl = known.real.unsafeGetStorageImpl();
-      impl->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(bytes));
-      impl->set_nbytes(bytes);
-    } else {
-      resize(known.real, bytes);
-    }
-  }
-  for (auto& known : tensors_) set_shape(known.real, known.meta);
+      real.layout() == c10::kStrided && !real.is_quantized(), "no shapes of a tensor that is not dense");
+  return aliases.to_alias(real);
 }
 
 } // namespace
@@ -117,7 +69,7 @@ bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device)
     stack->emplace_back(true);
     return true;
   }
-  Shapes shapes(device);
+  MetaAliases aliases;
   Stack inner(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   try {
     for (auto& value : inner) {
@@ -126,7 +78,7 @@ bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device)
       } else if (value.isGenerator()) {
         value = c10::IValue();
       } else {
-        change_tensors(value, [&](const at::Tensor& item) { return shapes.to_meta(item); });
+        change_tensors(value, [&](const at::Tensor& item) { return to_meta(aliases, item); });
       }
     }
     at::AutoDispatchBelowADInplaceOrView below;
@@ -135,10 +87,10 @@ bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device)
     if (auto* run = dry_run()) run->computed(op);
     return false;
   }
-  shapes.write_back();
+  aliases.write_back();
   torch::jit::drop(*stack, count);
   for (auto& value : inner) {
-    change_tensors(value, [&](const at::Tensor& item) { return shapes.from_meta(item); });
+    change_tensors(value, [&](const at::Tensor& item) { return aliases.to_real(item, device); });
     stack->push_back(std::move(value));
   }
   return true;
