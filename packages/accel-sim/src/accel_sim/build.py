@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,21 +139,14 @@ def _source(extension: Extension) -> Source:
     version = _torch()[1]
     versions = (str(version["__version__"]), str(version["git_version"]), str(sys.implementation.cache_tag))
     files = tuple(extension.sources / f"{name}.cpp" for names in extension.units.values() for name in names)
-    return Source(extension.name, files, folders=extension.folders, flags=(*_options(), *versions))
+    return Source(extension.name, files, folders=extension.folders, flags=(*_OPTIONS, *versions))
 
 
-def _options() -> list[str]:
-    # AT_PER_OPERATOR_HEADERS: torch's headers include those of single operators in place of all of them.
-    return [
-        "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
-        "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DAT_PER_OPERATOR_HEADERS",
-    ]  # fmt: skip
-
-
-def _headers(extension: Extension) -> list[str]:
-    root = _torch()[0] / "include"
-    others = (root, root / "torch/csrc/api/include", sysconfig.get_paths()["include"])
-    return [f"-I{folder}" for folder in (*extension.folders, *others)]
+#: AT_PER_OPERATOR_HEADERS: torch's headers include those of single operators in place of all of them.
+_OPTIONS = (
+    "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
+    "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DAT_PER_OPERATOR_HEADERS",
+)  # fmt: skip
 
 
 def _compiler() -> list[str]:
@@ -170,20 +162,30 @@ def _compiler() -> list[str]:
 
 def _compile_library(extension: Extension, target: Path) -> None:
     command, started = _compiler(), time.monotonic()
-    version = _torch()[1]["__version__"]
+    folder, version = _torch()
     _say(
-        extension, f"compiling {extension.title} for torch {version}, about half a minute; later runs find it"
+        extension,
+        f"compiling {extension.title} for torch {version['__version__']}, about half a minute; later runs find it",
     )
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        units = pool.map(lambda unit: _compile(extension, command, target.parent, unit), extension.units)
-        objects = [str(unit) for unit in units]
+    units = tuple(target.with_name(f"{name.replace(' ', '_')}.cpp") for name in extension.units)
+    for unit, names in zip(units, extension.units.values(), strict=True):
+        unit.write_text("".join(f'#include "{name}.cpp"\n' for name in names), encoding="utf-8")
+    headers = (
+        folder / "include",
+        folder / "include/torch/csrc/api/include",
+        Path(sysconfig.get_paths()["include"]),
+    )
     # torch's libraries are loaded already when this one is: it needs no path to them.
-    libraries = _torch()[0] / "lib"
-    _run(
-        [*command, "-shared", "-o", str(target), *objects, f"-L{libraries}",
-         "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"],
-        target.parent,
-    )  # fmt: skip
+    libraries = (f"-L{folder / 'lib'}", "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10")
+    source = Source(extension.name, units, (*extension.folders, *headers), (*_OPTIONS, *libraries))
+    result = compiler.compile_units(command, source, target)
+    if result.returncode:
+        errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
+        raise BuildFailed(
+            f"the simulated device does not compile for torch {version['__version__']}",
+            do="install another torch or a newer accel-sim; the command was: " + " ".join(result.args),
+            details="\n".join(errors[:5]) or result.stderr[-500:],
+        )
     _say(extension, f"ready after {time.monotonic() - started:.0f} s")
 
 
@@ -193,25 +195,6 @@ def _say(extension: Extension, text: str) -> None:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"{extension.command}: {text}\n")
             sys.stderr.flush()
-
-
-def _compile(extension: Extension, command: list[str], work: Path, unit: str) -> Path:
-    stem = unit.replace(" ", "_")
-    source, target = work / f"{stem}.cpp", work / f"{stem}.o"
-    source.write_text("".join(f'#include "{name}.cpp"\n' for name in extension.units[unit]), encoding="utf-8")
-    _run([*command, *_options(), *_headers(extension), "-c", str(source), "-o", str(target)], work)
-    return target
-
-
-def _run(command: list[str], work: Path) -> None:
-    result = compiler.run(command, work)
-    if result.returncode:
-        errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
-        raise BuildFailed(
-            f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
-            do="install another torch or a newer accel-sim; the command was: " + " ".join(command),
-            details="\n".join(errors[:5]) or result.stderr[-500:],
-        )
 
 
 # python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it.

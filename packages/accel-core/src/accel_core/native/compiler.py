@@ -114,9 +114,9 @@ def compile_library(source: Source, target: Path) -> None:
             + (f" (CXX={os.environ['CXX']})" if "CXX" in os.environ else ""),
             do="install g++ or clang++ with C++17 (Debian: apt install g++), or a wheel that carries the library",
         )
-    result = _built(command, source, target, (_OPENMP,))
+    result = compile_units(command, source, target, _OPENMP)
     # The errors of compilers without OpenMP differ: `unsupported option`, `cannot find -lomp`, `no omp.h`.
-    if result.returncode and _built(command, source, target, ()).returncode:
+    if result.returncode and compile_units(command, source, target).returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
             f"{source.name} does not compile: "
@@ -125,9 +125,9 @@ def compile_library(source: Source, target: Path) -> None:
         )
 
 
-def _built(command: list[str], source: Source, target: Path, openmp: tuple[str, ...]) -> processes.Ended:
+def compile_units(command: list[str], source: Source, target: Path, *more: str) -> processes.Ended:
     """Return the linker's result, or that of the first unit that fails; units are compiled in parallel."""
-    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
+    flags = [*command, *FLAGS, *more, *source.flags, *(f"-I{folder}" for folder in source.folders)]
     with (
         tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,
         ThreadPoolExecutor(os.cpu_count()) as pool,
@@ -139,7 +139,7 @@ def _built(command: list[str], source: Source, target: Path, openmp: tuple[str, 
         for result in pool.map(lambda each: run(each, Path(work)), commands):
             if result.returncode:
                 return result
-        link = [*command, *openmp, "-shared", "-o", str(target), *objects, *source.flags]
+        link = [*command, *more, "-shared", "-o", str(target), *objects, *source.flags]
         return run(link, Path(work))
 
 
