@@ -6,9 +6,10 @@
 
 #include "accel/kernels.h"
 
+#include <elf.h>
+
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -25,9 +26,8 @@ enum Status {
   kNoBinary = 209, kInvalidPtx = 218, kInvalidHandle = 400, kNotFound = 500, kLaunchFailed = 719, kNotSupported = 801,
 };
 
-struct Context {
-  int device;
-};
+constexpr int kMostDevices = 64;
+struct Context {} contexts[kMostDevices]; // one a device
 struct Image {
   std::string content;
   Context* context; // of a module; null for a library, which every context takes
@@ -40,9 +40,6 @@ struct Machine {
   std::mutex mutex;
   bool ready = false;
   int devices = 2, version = 12080, capability = 90;
-  std::vector<std::unique_ptr<Context>> contexts;
-  std::vector<std::unique_ptr<Image>> images;
-  std::vector<std::unique_ptr<Function>> functions;
   void* last_stream = nullptr;
   int last_device = -1;
   uint64_t launches = 0;
@@ -54,48 +51,27 @@ Machine& machine() {
 
 // The context of a device; null if there is no such device.
 Context* context_of(int device) {
-  if (device < 0 || device >= machine().devices) return nullptr;
-  std::lock_guard<std::mutex> lock(machine().mutex);
-  auto& contexts = machine().contexts;
-  while (static_cast<int>(contexts.size()) < machine().devices)
-    contexts.push_back(std::make_unique<Context>(Context{static_cast<int>(contexts.size())}));
-  return contexts[device].get();
+  return device < 0 || device >= machine().devices ? nullptr : &contexts[device];
 }
 
-template <class T>
-T elf_field(const void* bytes, size_t at) {
-  T value;
-  __builtin_memcpy(&value, static_cast<const char*>(bytes) + at, sizeof value);
-  return value;
+// What an ELF file is for.
+Elf64_Ehdr elf_header(const void* bytes) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes, sizeof header);
+  return header;
 }
-// What an ELF file is for, of its header.
-constexpr size_t kElfHeader = 64;
-uint16_t elf_machine(const void* bytes) {
-  return elf_field<uint16_t>(bytes, 18);
-}
-uint32_t elf_flags(const void* bytes) {
-  return elf_field<uint32_t>(bytes, 48);
-}
-// All of it: to the end of the table of sections.
-std::string elf_content(const void* bytes) {
-  const auto sections = uint64_t{elf_field<uint16_t>(bytes, 58)} * elf_field<uint16_t>(bytes, 60);
-  return std::string(static_cast<const char*>(bytes), elf_field<uint64_t>(bytes, 40) + sections);
-}
-
-void* keep_image(std::string content, Context* context) {
-  auto image = std::make_unique<Image>(Image{std::move(content), context});
-  std::lock_guard<std::mutex> lock(machine().mutex);
-  machine().images.push_back(std::move(image));
-  return machine().images.back().get();
+// Images and functions are never deleted: a program may use them until it ends.
+Image* elf_image(const void* bytes, Context* context) {
+  const auto header = elf_header(bytes);
+  const auto end = header.e_shoff + uint64_t{header.e_shentsize} * header.e_shnum; // of the table of sections
+  return new Image{std::string(static_cast<const char*>(bytes), end), context};
 }
 
 int find_function(void** out, void* image, const char* name) {
   const auto* of = static_cast<Image*>(image);
   const auto* kernel = find_kernel(name);
   if (!kernel || of->content.find(name) == std::string::npos) return kNotFound;
-  std::lock_guard<std::mutex> lock(machine().mutex);
-  machine().functions.push_back(std::make_unique<Function>(Function{kernel, of->context}));
-  *out = machine().functions.back().get();
+  *out = new Function{kernel, of->context};
   return kSuccess;
 }
 
@@ -108,7 +84,7 @@ int launch(void* function, Context* current, const unsigned (&sizes)[6], void* s
   {
     std::lock_guard<std::mutex> lock(machine().mutex);
     machine().last_stream = stream;
-    machine().last_device = current->device;
+    machine().last_device = static_cast<int>(current - contexts);
     ++machine().launches;
   }
   return run(*of->kernel, sizes[0], sizes[3], arguments) ? kLaunchFailed : kSuccess;
@@ -143,33 +119,27 @@ Context* current() {
   return stack.empty() ? nullptr : stack.back();
 }
 
-// The fields of the ELF header that say what an image is for.
-int read_cubin(const unsigned char* bytes, std::string* content) {
-  constexpr uint16_t kCuda = 190;
-  if (elf_machine(bytes) != kCuda) return kInvalidImage;
+int read_cubin(const void* bytes, Context* context, void** out) {
+  const auto header = elf_header(bytes);
+  if (header.e_machine != EM_CUDA) return kInvalidImage;
   // From version 8 of the format on, which NVRTC 12.9 writes for sm_100, the architecture is one byte higher.
-  const int arch = elf_flags(bytes) >> (bytes[8] >= 8 ? 8 : 0) & 0xff;
+  const int arch = header.e_flags >> (header.e_ident[EI_ABIVERSION] >= 8 ? 8 : 0) & 0xff;
   if (arch / 10 != machine().capability / 10 || arch > machine().capability) return kNoBinary;
-  *content = elf_content(bytes);
+  *out = elf_image(bytes, context);
   return kSuccess;
 }
 
-int read_ptx(const char* text, std::string* content) {
+int read_ptx(const char* text, Context* context, void** out) {
   const char* target = std::strstr(text, ".target sm_");
-  if (!target) return kInvalidPtx;
-  if (std::atoi(target + 11) > machine().capability) return kInvalidPtx;
-  *content = text;
+  if (!target || std::atoi(target + 11) > machine().capability) return kInvalidPtx;
+  *out = new Image{text, context};
   return kSuccess;
 }
 
 int read_image(const void* data, Context* context, void** out) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  std::string content;
-  const int status = !std::memcmp(bytes, "\177ELF", 4) ? read_cubin(bytes, &content)
-      : !std::memcmp(bytes, "//", 2) ? read_ptx(reinterpret_cast<const char*>(bytes), &content)
-                                     : static_cast<int>(kInvalidImage);
-  if (status == kSuccess) *out = keep_image(std::move(content), context);
-  return status;
+  if (!std::memcmp(data, ELFMAG, SELFMAG)) return read_cubin(data, context, out);
+  if (!std::memcmp(data, "//", 2)) return read_ptx(static_cast<const char*>(data), context, out);
+  return kInvalidImage;
 }
 
 } // namespace
@@ -240,7 +210,6 @@ ACCEL_VISIBLE int cuGetErrorName(int status, const char** name) {
 // The compiler looks at its options and at the source's kernels; what it makes has names and no code.
 namespace {
 
-constexpr uint16_t kAmd = 224;
 constexpr int kCompilation = 6; // HIPRTC_ERROR_COMPILATION
 // HIP's threads begin with the first device as the current one.
 thread_local int device = 0;
@@ -269,13 +238,12 @@ struct Program {
 std::string image_for(uint32_t number) {
   std::string names;
   for (const auto& kernel : kernels()) names += std::string(kernel.name) + '\0';
-  std::string header(kElfHeader, '\0');
-  const uint64_t end = kElfHeader + names.size();
-  std::memcpy(&header[0], "\177ELF\2", 5);
-  std::memcpy(&header[18], &kAmd, sizeof kAmd);
-  std::memcpy(&header[40], &end, sizeof end);
-  std::memcpy(&header[48], &number, sizeof number);
-  return header + names;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_machine = EM_AMDGPU;
+  header.e_flags = number;
+  header.e_shoff = sizeof header + names.size();
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + names;
 }
 
 } // namespace
@@ -295,9 +263,9 @@ ACCEL_VISIBLE int hipSetDevice(int wanted) {
 }
 ACCEL_VISIBLE int hipModuleLoadData(void** module, const void* image) {
   if (!machine().ready) return kNotInitialized;
-  if (std::memcmp(image, "\177ELF", 4) || elf_machine(image) != kAmd) return kInvalidImage;
-  if ((elf_flags(image) & 0xff) != number_of(architecture())) return kNoBinary;
-  *module = keep_image(elf_content(image), context_of(device));
+  if (std::memcmp(image, ELFMAG, SELFMAG) || elf_header(image).e_machine != EM_AMDGPU) return kInvalidImage;
+  if ((elf_header(image).e_flags & 0xff) != number_of(architecture())) return kNoBinary;
+  *module = elf_image(image, context_of(device));
   return kSuccess;
 }
 ACCEL_VISIBLE int hipModuleGetFunction(void** function, void* module, const char* name) {
