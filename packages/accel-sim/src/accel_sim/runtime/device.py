@@ -67,7 +67,9 @@ class Indices:
 
     def counted(self, device: Any) -> int:
         """Return the index of a device whose memory is counted. Raises RuntimeError."""
-        index = self.index(device)
+        index = self.described(device) if self.type == "hpu" else self.index(device)
+        if self.type == "hpu" and index != 0:
+            raise RuntimeError(f"hpu is one device a process; found index {index}, expected 0 or none")
         if not self._has(index):
             raise RuntimeError(f"Invalid device argument {index}: did you call init?")
         return index

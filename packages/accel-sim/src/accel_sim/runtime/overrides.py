@@ -230,13 +230,6 @@ class _Only:
         self.devices = simulation.devices
         self.chosen = 0
 
-    def index(self, device: Any) -> int:
-        """Return 0. Raises RuntimeError for the index of another device, AssertionError for one that is none."""
-        index = self.indices.described(device)
-        if index != 0:
-            raise RuntimeError(f"hpu is one device a process; found index {index}, expected 0 or none")
-        return index
-
     def set(self, device: Any) -> None:
         """Choose a device. Raises AssertionError for one that there is none of."""
         index = self.indices.to_set(device)
@@ -249,7 +242,7 @@ class _Only:
 def _hpu(simulation: Simulation) -> dict[str, Any]:
     only = _Only(simulation)
     return {
-        **_hpu_memory(simulation, only),
+        **_hpu_memory(simulation, only.indices),
         **_hpu_about(simulation, only),
         "device": _hpu_device(only),
         "set_device": only.set,
@@ -297,14 +290,12 @@ def _hpu_about(simulation: Simulation, only: _Only) -> dict[str, Any]:
     }
 
 
-def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
-    common = statistics(simulation)
-    counted: Callable[[], dict[str, int]] = common["memory_stats"]
+def _hpu_memory(simulation: Simulation, indices: Indices) -> dict[str, Any]:
+    counted: Callable[..., dict[str, int]] = statistics(simulation)["memory_stats"]
     limit = simulation.settings.memory
 
     def memory_stats(device: Any = None) -> dict[str, int]:
-        only.index(device)
-        stats = counted()
+        stats = counted(device)
         used, most = stats.get("allocated_bytes.all.current", 0), stats.get("allocated_bytes.all.peak", 0)
         made, freed = stats.get("allocation.all.allocated", 0), stats.get("allocation.all.freed", 0)
         return {
@@ -317,19 +308,13 @@ def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
         return lambda device=None: memory_stats(device)[key]
 
     def mem_get_info(device: Any = None) -> tuple[int, int]:
-        only.index(device)
-        free, total = torch.accelerator.get_memory_info(0)
+        free, total = torch.accelerator.get_memory_info(indices.counted(device))
         stats = counted()
         # What the pool holds and nothing uses is free.
         kept = stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
         return free + kept, total
 
-    def reset(name: str) -> Any:
-        return lambda device=None: common[name](only.index(device))
-
-    resets = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
     return {
-        **{name: reset(name) for name in resets},
         "memory_stats": memory_stats,
         "memory_allocated": figure("InUse"),
         "memory_usage": figure("InUse"),
