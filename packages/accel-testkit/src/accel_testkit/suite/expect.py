@@ -60,18 +60,6 @@ def _equal(found: Any, wanted: Any) -> bool:
     return alike and bool(found == wanted)
 
 
-def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
-    """Fail the check unless the value is exactly of this type: a bool is not an int here."""
-    __tracebackhide__ = True
-    expect(
-        type(value) is cls,
-        f"{what} has the wrong type",
-        found=f"{value!r} ({type(value).__name__})",
-        expected=cls.__name__,
-        do=do,
-    )
-
-
 def outcome(call: Callable[[], Any]) -> Any:
     """Return the result of a call, or the text of its exception."""
     try:

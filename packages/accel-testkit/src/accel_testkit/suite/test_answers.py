@@ -15,7 +15,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect_equal, expect_type, outcome
+from accel_testkit.suite.expect import Holds, expect, expect_equal, outcome
 from accel_testkit.suite.target import Target
 from accel_testkit.suite.test_tensors import CONSTRUCTORS
 
@@ -74,7 +74,9 @@ def test_answer_has_its_type(accelerator: DeepSpeedAccelerator, name: str, cls: 
     if name in _OF_A_DEVICE[int] and "memory" in name:
         answers.append(answer(0))
     for value in answers:
-        expect_type(value, cls, f"{name}()", do=f"return a {cls.__name__} on every path; memory is in bytes")
+        what = f"{name}() has the wrong type"
+        found, do = f"{value!r} ({type(value).__name__})", "return the type on every path; memory is in bytes"
+        expect(type(value) is cls, what, found=found, expected=cls.__name__, do=do)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.simulated import current
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect
+from accel_testkit.suite.expect import Holds
 from accel_testkit.suite.needs import two_devices
 from accel_testkit.suite.ops import of_builder
 from accel_testkit.suite.ops.optimizers import FUSED
@@ -121,24 +121,18 @@ def witness(accelerator: DeepSpeedAccelerator) -> Witness:
 
 
 def _expect_arrived(witness: Witness, what: str, do: str = _OWN) -> None:
-    expect(
-        witness.has_arrived(),
-        f"{what} does not wait for the device",
-        found="the host reads memory that a copy from the device has not reached",
-        expected="all work that was queued before is done when it returns",
-        do=do,
+    holds = Holds(
+        {"a copy to the host that was queued before is done when it returns": witness.has_arrived()}
     )
+    holds.expect(f"what {what} waits for", do)
 
 
 def _expect_sum(accelerator: DeepSpeedAccelerator, witness: Witness, what: str) -> None:
     total = witness.device_tensor.sum()
     accelerator.synchronize()
-    expect(
-        witness.sum_was_right(total),
-        f"{what} does not make the current stream wait",
-        found=f"a sum of {total.item()}: taken before the other stream had written",
-        expected="the work of the other stream first",
-        do=_OWN,
+    order = f"a sum of {total.item()} is taken after the other stream has written"
+    Holds({order: witness.sum_was_right(total)}).expect(
+        f"what {what} makes the current stream wait for", _OWN
     )
 
 

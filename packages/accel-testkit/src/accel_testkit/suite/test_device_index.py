@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect, factor
+from accel_testkit.suite.expect import Holds, factor
 from accel_testkit.suite.needs import public_members, two_devices
 
 pytestmark = pytest.mark.tier("device")
@@ -123,65 +123,36 @@ _NAMES = [name for name in indexed_methods() if name not in NAMING]
 @two_devices
 @pytest.mark.parametrize("name", needs.methods(READERS))
 def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """With an index a method answers for that device, whichever device is current."""
-    with different_devices(accelerator, second):
-        found = {}
-        for current in (0, second):
-            accelerator.set_device(current)
-            found[current] = [read(accelerator, name, 0), read(accelerator, name, second)]
-            found[current] += [read(accelerator, name, device_index=i) for i in (0, second)]
-    first, other = found[0][:2]
-    apart = name in ALIKE or not same(name, first, other)
-    if not apart and name == "available_memory":
-        apart = share_memory(accelerator, second)
-    steady = all(
-        same(name, a, b) for values in found.values() for a, b in zip(values, [first, other] * 2, strict=True)
-    )
-    unit = factor(abs(first - other), 2 * BLOCK) if isinstance(first, int) else ""
-    expect(
-        apart and steady,
-        f"{name}(i) is not in bytes" if unit else f"{name}(i) is not about device i",
-        found="; ".join(
-            [*(f"device {c} current: {v!r:.300}" for c, v in found.items()), *filter(None, [unit])]
-        ),
-        expected="for devices 0 and 1, by position and by name, two values that do not depend on the current device",
-        do=_BYTES if unit else _PASS_ON,
-    )
+    """With an index a method answers for that device, without one, and with None, for the current device.
 
-
-@two_devices
-@pytest.mark.parametrize("name", needs.methods(n for n in READERS if n not in EXPLICIT))
-def test_no_index_is_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """Without an index, and with None, a method answers for the current device, also when that is device 1."""
+    A torch.device or its name in place of an index means that device, or is refused; never another device.
+    """
     holds = Holds()
+
+    def about(wanted: Any, *form: Any, **by_name: Any) -> None:
+        found = read(accelerator, name, *form, **by_name)
+        what = f"{name}{form or by_name or '()'} with {current} current: {found!r:.100}, not {wanted!r:.100}"
+        holds[what] = same(name, found, wanted)
+
     with different_devices(accelerator, second):
+        found = [read(accelerator, name, index) for index in (0, second)]
+        apart = name in ALIKE or not same(name, *found)
+        if not apart and name == "available_memory":
+            apart = share_memory(accelerator, second)
+        unit = factor(abs(found[0] - found[1]), 2 * BLOCK) if isinstance(found[0], int) else ""
+        holds[f"devices 0 and 1 differ: {found!r:.300} {unit}"] = apart
         for current in (second, 0, second):
             accelerator.set_device(current)
-            wanted = read(accelerator, name, current)
-            for index in ((), (None,)):
-                found = read(accelerator, name, *index)
-                what = f"{name}{index} is {found!r:.100}, {name}({current}) {wanted!r:.100}"
-                holds[what] = same(name, found, wanted)
-    holds.expect(f"{name}() without an index", _PASS_ON)
-
-
-@two_devices
-@pytest.mark.parametrize("name", needs.methods(n for n in READERS if n not in ALIKE))
-def test_device_as_an_index_is_that_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
-    """A torch.device or its name in place of an index means that device, or is refused; never another device."""
-    holds = Holds()
-    with different_devices(accelerator, second):
-        for current, other in ((0, second), (second, 0)):
-            accelerator.set_device(current)
-            wanted = read(accelerator, name, other)
-            for form in (torch.device(accelerator.device_name(), other), accelerator.device_name(other)):
-                try:
-                    found = read(accelerator, name, form)
-                except Exception:  # refused
-                    continue
-                what = f"{name}({form!r}) is {found!r:.100}, {name}({other}) {wanted!r:.100}"
-                holds[what] = same(name, found, wanted)
-    holds.expect(f"{name}() of a device", "pass the argument on to the runtime, or use its index")
+            for form in ((), (None,)) if name not in EXPLICIT else ():
+                about(found[current], *form)
+            for index, wanted in zip((0, second), found, strict=True):
+                about(wanted, index)
+                about(wanted, device_index=index)
+                device = accelerator.device_name(index)
+                for place in (torch.device(device), device):
+                    with suppress(Exception):  # refused
+                        about(wanted, place)
+    holds.expect(f"{name}() by index", _BYTES if unit else _PASS_ON)
 
 
 @two_devices
@@ -211,15 +182,10 @@ def test_reset_reaches_one_device(
         accelerator.set_device(second)
         getattr(accelerator, name)(*([] if index == "none" else [int(index)]))
         falls = [b - figure(i) for b, i in zip(before, (0, second), strict=True)]
-    fell, wanted = [fall > BLOCK // 2 for fall in falls], [index == "0", index != "0"]
-    unit = factor(max(falls), 2 * BLOCK)
-    expect(
-        fell == wanted,
-        f"{RESETS[name]}() is not in bytes" if unit else f"{name}() resets another device",
-        found=f"with device 1 current and index {index}, fell on devices 0 and 1: {fell}{f'; {unit}' if unit else ''}",
-        expected=repr(wanted),
-        do=_BYTES if unit else _PASS_ON,
-    )
+    fell, unit, holds = [fall > BLOCK // 2 for fall in falls], factor(max(falls), 2 * BLOCK), Holds()
+    what = f"fell on devices 0 and 1, with device 1 current and index {index} {unit}".rstrip()
+    holds.equal(what, fell, [index == "0", index != "0"])
+    holds.expect(f"{RESETS[name]}() after {name}()", _BYTES if unit else _PASS_ON)
 
 
 @two_devices

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,19 +77,6 @@ def test_replay_uses_new_data(accelerator: DeepSpeedAccelerator) -> None:
     holds.expect("a replay", "capture with the runtime's graph context and replay the graph that is given")
 
 
-@_graphs
-def test_capture_can_be_noticed(accelerator: DeepSpeedAccelerator) -> None:
-    """`is_current_stream_capturing()` is True inside a capture and False outside."""
-    holds = Holds()
-    torch.ones(1, device=accelerator.device())
-    with accelerator.capture_to_graph(accelerator.create_graph()):
-        inside = accelerator.is_current_stream_capturing()
-        torch.ones(1, device=accelerator.device())
-    holds.equal("inside", inside, True)
-    holds.equal("after it", accelerator.is_current_stream_capturing(), False)
-    holds.expect("is_current_stream_capturing()", "ask the runtime")
-
-
 @pytest.mark.needs("graphs", "streams")
 def test_capture_is_on_its_stream_and_pool(accelerator: DeepSpeedAccelerator) -> None:
     """Within `capture_to_graph(graph, pool, stream)` that stream is the current one, and the graph has that pool."""
@@ -109,15 +97,20 @@ def test_capture_is_on_its_stream_and_pool(accelerator: DeepSpeedAccelerator) ->
 @_graphs
 @pytest.mark.parametrize("kind", [LookupError, RuntimeError, ValueError, KeyboardInterrupt])
 def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator, kind: type[BaseException]) -> None:
-    """After an exception in a capture none is under way, the exception is passed on, and the next capture works."""
-    holds, passed_on = Holds(), False
+    """`is_current_stream_capturing()` is True inside a capture, and False after one that an exception ended.
+
+    The exception is passed on, and the next capture works.
+    """
+    holds, passed_on, inside = Holds(), False, False
     try:
         with accelerator.capture_to_graph(accelerator.create_graph()):
+            inside = accelerator.is_current_stream_capturing()
             torch.ones(4, device=accelerator.device())
             raise kind("the work fails")
     except kind:
         passed_on = True
     holds["the exception is passed on"] = passed_on
+    holds.equal("is_current_stream_capturing() inside", inside, True)
     holds.equal("is_current_stream_capturing() after it", accelerator.is_current_stream_capturing(), False)
     holds.equal("2 x + 1 for the input 3 of the next graph", _Captured(accelerator).replay(3.0), [7.0] * 4)
     holds.expect("a capture with an exception", _CONTEXT)
@@ -126,16 +119,23 @@ def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator, kind:
 def test_no_graph_captures_nothing(accelerator: DeepSpeedAccelerator) -> None:
     """With None, which `create_graph()` gives where there are no graphs, the code runs; to replay it is nothing.
 
-    Work in a stream that was chosen is not a capture.
+    Work in a stream that was chosen, or in `stream(None)`, is not a capture. Exceptions are passed on.
     """
     holds, total = Holds(), torch.zeros(4, device=accelerator.device())
-    stream = accelerator.Stream and accelerator.Stream()
-    accelerator.synchronize()
-    with accelerator.capture_to_graph(None), accelerator.stream(stream):
-        holds.equal("is_current_stream_capturing() inside", accelerator.is_current_stream_capturing(), False)
-        total += 1
+
+    def work(stream: Any) -> None:
+        with accelerator.capture_to_graph(None), accelerator.stream(stream):
+            holds.equal(
+                "is_current_stream_capturing() inside", accelerator.is_current_stream_capturing(), False
+            )
+            total.add_(1)
+            raise KeyError("inside")
+
+    for stream in (accelerator.Stream and accelerator.Stream(), None):
+        accelerator.synchronize()
+        holds.raises(KeyError, f"work in stream({stream!r}) that raises KeyError", partial(work, stream))
     accelerator.replay_graph(None)
     accelerator.synchronize()
-    holds.equal("0 + 1", total.tolist(), [1.0] * 4)
+    holds.equal("0 + 1 + 1", total.tolist(), [2.0] * 4)
     do = "return a nullcontext for None, and do nothing in replay_graph(None)"
     holds.expect("a capture without a graph", do)

@@ -16,7 +16,6 @@ from accel_core.device import DeviceModule, TorchDeviceAccelerator
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.current import ACCELERATOR_BASES
-from accel_core.vendor import Support, Trait, Traits
 from accel_testkit.suite import op_builders
 from accel_testkit.suite.expect import Holds, expect_equal, outcome
 from accel_testkit.suite.needs import public_members
@@ -126,15 +125,6 @@ def test_name_is_the_torch_device_type(accelerator: DeepSpeedAccelerator) -> Non
     holds.equal("its type in torch", outcome(lambda: torch.device(name).type), name)
     holds.equal("the type of device()", outcome(lambda: torch.device(accelerator.device()).type), name)
     holds.expect(f"device_name() {name!r}", "use the name under which the runtime registers with torch")
-
-
-def test_traits_have_reasons(traits: Traits) -> None:
-    """Every declared trait is a Trait with a sentence why: users, skips and docs print it."""
-    holds = Holds()
-    for name, trait in traits.items():
-        whole = isinstance(trait, Trait) and isinstance(trait.support, Support)
-        holds[f"{name}: {trait}"] = whole and len(trait.reason.split()) > 1
-    holds.expect("a trait", "say in traits.py what the device or its runtime lacks: Trait(Support, sentence)")
 
 
 def test_deepspeed_takes_it_for_its_accelerator(

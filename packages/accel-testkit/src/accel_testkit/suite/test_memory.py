@@ -13,7 +13,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite import needs
-from accel_testkit.suite.expect import Holds, expect, factor
+from accel_testkit.suite.expect import Holds, factor
 
 pytestmark = pytest.mark.tier("device")
 
@@ -70,14 +70,9 @@ def test_figure_follows_tensors(accelerator: DeepSpeedAccelerator, name: str) ->
     del block
     accelerator.empty_cache()
     left = figure() - before
-    unit = factor(rise, _BLOCK)
-    expect(
-        rise >= _SEEN and (left >= _SEEN) == name.startswith("max"),
-        f"{name}() does not follow a tensor of {_BLOCK} bytes",
-        found=f"a rise of {rise} {f'({unit})' if unit else 'bytes'}, and {left} left of it once the tensor was gone",
-        expected=f"a rise of at least {_SEEN} bytes, and {'all' if name.startswith('max') else 'none'} of it left",
-        do=_DO,
-    )
+    holds = Holds({f"a rise of {rise} bytes for {_BLOCK} {factor(rise, _BLOCK)}": rise >= _SEEN})
+    holds[f"of it, {left} left once the tensor was gone"] = (left >= _SEEN) == name.startswith("max")
+    holds.expect(f"{name}() with a tensor, and without it,", _DO)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +93,9 @@ def test_peak_can_be_reset(accelerator: DeepSpeedAccelerator, reset: str, peak: 
     getattr(accelerator, reset)()
     after = getattr(accelerator, peak)()
     unit = factor(before - after, _BLOCK)
-    expect(
-        before - after >= _SEEN,
-        f"{peak}() is not in bytes" if unit else f"{reset}() does not reset {peak}()",
-        found=f"{before} before, {after} after it; {unit or 'no such fall'}",
-        expected=f"at least {_SEEN} less: the tensor of {_BLOCK} bytes is gone",
-        do=_DO if unit else "reset the allocator's peaks; the old names reset the same",
-    )
+    holds = Holds({f"a fall by {_BLOCK} from {before} to {after} {unit}": before - after >= _SEEN})
+    do = _DO if unit else "reset the allocator's peaks; the old names reset the same"
+    holds.expect(f"{peak}() after {reset}()", do)
 
 
 @pytest.mark.needs("memory_peaks")

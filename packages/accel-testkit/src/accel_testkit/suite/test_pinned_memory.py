@@ -103,9 +103,12 @@ def test_memory_has_the_form_asked_for(
 @_pins
 @pytest.mark.parametrize("way", [*_WAYS, *_PAGES])
 def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, way: str) -> None:
-    """Functions that lock memory give page-locked memory, each part of it too: DeepSpeed cuts buffers into parts."""
+    """Functions that lock memory give page-locked memory, each part of it too: DeepSpeed cuts buffers into parts.
+
+    `pin_memory(tensor, align_bytes=0)` begins at a page, whatever the tensor's size: O_DIRECT needs it.
+    """
     holds = Holds()
-    for source in (host, torch.zeros(64, 80)):  # within a page, and over several
+    for source in (host, torch.zeros(1000), torch.zeros(64, 80)):  # within a page, and over several
         given = {**_WAYS, **_PAGES}[way].call(accelerator, source)
         pinned = given.view(-1)
         views = {
@@ -117,7 +120,10 @@ def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor,
         }
         for name, view in views.items():
             holds.equal(f"is_pinned() of {name}, {view.shape}", accelerator.is_pinned(view), True)
-    do = "let is_pinned() ask who locked it about the whole range that is locked"
+        if way in _PAGES:
+            offset = given.data_ptr() % mmap.PAGESIZE
+            holds.equal(f"bytes behind the beginning of a page, for {source.shape}", offset, 0)
+    do = "let is_pinned() ask who locked it about the whole range; begin at a page in pin_aligned()"
     holds.expect(f"pinned memory ({way})", do)
 
 
@@ -146,18 +152,6 @@ def test_any_tensor_is_copied(accelerator: DeepSpeedAccelerator, kind: str) -> N
         holds[f"{name} is pinned"] = not pinned.numel() or accelerator.is_pinned(pinned)
     do = f"copy element by element, of any stride, into memory of the same type; {_DERIVE}"
     holds.expect(f"pinned memory ({kind})", do)
-
-
-@_pins
-def test_whole_pages_begin_at_a_page(accelerator: DeepSpeedAccelerator) -> None:
-    """`pin_memory(tensor, align_bytes=0)` begins at a page, whatever the tensor's size: O_DIRECT needs it."""
-    holds, pinned = Holds(), []
-    for size in (1, 7, 1000, 5000):
-        pinned.append(accelerator.pin_memory(torch.ones(size), align_bytes=0))
-        offset = pinned[-1].data_ptr() % mmap.PAGESIZE
-        holds.equal(f"bytes behind the beginning of a page, for {size} elements", offset, 0)
-    do = "override pin_aligned(): lock more than is needed, begin at a page"
-    holds.expect("pin_memory(align_bytes=0)", do)
 
 
 def test_device_other_than_the_host_is_refused(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ import pytest
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Confirmation, Evidence, Vendor
-from accel_testkit.suite.expect import Holds, expect, expect_type, outcome
+from accel_testkit.suite.expect import Holds, outcome
 from accel_testkit.suite.launch import fresh_processes
 from accel_testkit.suite.target import VARIABLE, records, variables
 
@@ -46,8 +46,8 @@ def test_evidence_is_evidence(
     before = dict(os.environ)
     evidence, again = vendor.evidence(), vendor.evidence()
     changed = sorted(name for name, _ in set(before.items()) ^ set(os.environ.items()))
-    expect_type(evidence, Evidence, "the answer of evidence()", do="return accel_core.Evidence(...)")
-    holds = Holds()
+    holds = Holds({f"the answer is an Evidence: {evidence!r}": type(evidence) is Evidence})
+    holds.expect("evidence()", "return accel_core.Evidence(...)")
     holds[f"runtime is a bool: {evidence.runtime!r}"] = type(evidence.runtime) is bool
     holds[f"hardware is a bool or None: {evidence.hardware!r}"] = type(evidence.hardware) in (
         bool,
@@ -91,28 +91,18 @@ def test_evidence_without_torch_is_no_runtime(bare: dict[str, Any]) -> None:
 
 
 @pytest.mark.tier("device")
-def test_evidence_sees_the_device(vendor: Vendor) -> None:
-    """Where a device can be used, `evidence()` finds the runtime and does not deny the hardware."""
-    evidence = vendor.evidence()
-    expect(
-        evidence.runtime and evidence.hardware is not False,
-        "evidence() overlooks the device that this run uses",
-        found=str(evidence),
-        expected="runtime=True and hardware=True or None",
-        do="look for the module that the class imports, and for every name of the device files",
-    )
-
-
-@pytest.mark.tier("device")
 def test_confirmation_counts_the_devices(vendor: Vendor, accelerator: DeepSpeedAccelerator) -> None:
-    """`confirm()` counts as many devices as `device_count()`, and its reason is one line that a user can read."""
-    confirmation, holds = vendor.confirm(), Holds()
-    expect_type(
-        confirmation, Confirmation, "the answer of confirm()", do="return accel_core.Confirmation(...)"
-    )
+    """`confirm()` counts as many devices as `device_count()`, and its reason is one line that a user can read.
+
+    Where a device can be used, `evidence()` finds the runtime and does not deny the hardware.
+    """
+    evidence, confirmation, holds = vendor.evidence(), vendor.confirm(), Holds()
+    holds[f"evidence() sees the device: {evidence}"] = evidence.runtime and evidence.hardware is not False
+    holds[f"the answer is a Confirmation: {confirmation!r}"] = type(confirmation) is Confirmation
     holds.equal("devices, as device_count()", confirmation.devices, accelerator.device_count())
     holds[f"the reason is a sentence: {confirmation.reason!r}"] = _is_sentence(confirmation.reason)
-    holds.expect("confirm()", "ask the same function of the runtime in both, and say what was found")
+    do = "count as device_count() does; look for the module that the class imports, and for each device file"
+    holds.expect("confirm() and evidence()", do)
 
 
 def _untrue(reason: str) -> Iterator[str]:

@@ -101,7 +101,8 @@ def test_lazy_calls_come_with_the_first_use(seen: Answers, traits: Traits, name:
     """A call given to `lazy_call` before the first use is made once the device is used, in order, and can use it.
 
     A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK. What
-    `available_memory()` returns and what tensors hold are at most `total_memory()`.
+    `available_memory()` returns and what tensors hold are at most `total_memory()`. `current_stream(i)` and
+    `default_stream(i)` return a stream of a device that the process has not used yet.
     """
     answers, (rank, local), holds = _answer(seen, name), _RANKS.get(name, (0, 0)), Holds()
     # The second one restores a random state.
@@ -113,20 +114,14 @@ def test_lazy_calls_come_with_the_first_use(seen: Answers, traits: Traits, name:
     for held, (available, total) in enumerate(answers["left"], 1):
         what = f"{available} bytes available of {total}, with {held} tensors of {BLOCK}"
         holds[what] = available + BLOCK * held <= total
+    if not {"streams", "indexed_devices"} & {*traits}:
+        faults = answers["streams"]
+        holds.equal("what the streams of each device raise", faults, [""] * len(faults))
     what = (
         f"the first use with RANK={rank} and LOCAL_RANK={local}, after set_device({local}) if that is not 0,"
     )
     do = "queue calls until the runtime is initialized; pass what set_device() is given on; ask mem_get_info"
     holds.expect(what, do)
-
-
-@pytest.mark.needs("streams", "indexed_devices")
-@pytest.mark.parametrize("name", _FIRST_USES)
-def test_devices_have_streams_before_their_first_use(seen: Answers, name: str) -> None:
-    """`current_stream(i)` and `default_stream(i)` return a stream of a device that the process has not used yet."""
-    found = _answer(seen, name)["streams"]
-    do = "make the device current for the call if the runtime does not know its streams yet"
-    expect_equal("what the streams of each device raise in a fresh process", found, [""] * len(found), do)
 
 
 @pytest.mark.needs("indexed_devices", "visible_devices")

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.vendor import Traits
-from accel_testkit.suite.expect import Holds, expect, expect_equal, factor
+from accel_testkit.suite.expect import Holds, expect_equal, factor
 from accel_testkit.suite.needs import two_devices
 
 pytestmark = pytest.mark.tier("device")
@@ -162,14 +161,11 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
     end.synchronize()
     most = 1000 * (time.perf_counter() - began)
     found = start.elapsed_time(end)
-    unit = factor(found, most) if isinstance(found, float) else ""
-    expect(
-        isinstance(found, float) and 10.0 <= found <= 2 * most,
-        "elapsed_time() is not in milliseconds",
-        found=f"{found!r}{f'; {unit}' if unit else ''}",
-        expected=f"between 10.0 and {2 * most:.1f}, twice the ms that the host counted",
-        do="convert to milliseconds; where events cannot measure, use_host_timers() is True",
-    )
+    right, unit = False, ""
+    if isinstance(found, float):
+        right, unit = 10.0 <= found <= 2 * most, factor(found, most)
+    holds = Holds({f"{found!r} is between 10.0 and twice the {most:.1f} ms of the host {unit}": right})
+    holds.expect("elapsed_time()", "convert to milliseconds; where events cannot, use_host_timers() is True")
 
 
 def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:
@@ -191,23 +187,3 @@ def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:
     )
     do = "call the function directly once the runtime is initialized, and keep no record"
     holds.expect("lazy_call()", do)
-
-
-def test_context_without_a_stream_or_graph(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
-    """`stream(None)`, and without graphs a capture, run the code inside, and let its exceptions through.
-
-    Callers do not ask whether there are streams.
-    """
-    contexts = [accelerator.stream(None)]
-    contexts += [accelerator.capture_to_graph(None)] if "graphs" in traits else []
-    for context in contexts:
-        holds, results = Holds(), list[Any]()
-
-        def work(context: Any = context, results: list[Any] = results) -> None:
-            with context:
-                results.append((torch.ones(2, device=accelerator.device()) + 1).tolist())
-                raise KeyError("inside")
-
-        holds.raises(KeyError, "code in a context that raises KeyError", work)
-        holds.equal("the result of the code before it", results, [[2.0, 2.0]])
-        holds.expect("a context without streams or graphs", "return contextlib.nullcontext()")

@@ -11,9 +11,9 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
-from accel_core.vendor import Feature, Traits
+from accel_core.vendor import Feature, Support, Trait, Traits
 from accel_testkit.suite import op_builders, results
-from accel_testkit.suite.expect import Holds, expect
+from accel_testkit.suite.expect import Holds
 
 pytestmark = pytest.mark.tier("device")
 
@@ -185,13 +185,9 @@ def test_declared_feature_is_missing(
     if feature not in traits:
         pytest.skip(f"{feature} is not declared missing")
     found = [sign for sign, there in SIGNS[feature](accelerator).items() if there]
-    expect(
-        not found,
-        f"the trait {feature} declares missing what is there",
-        found=", ".join(found),
-        expected=f"no sign of it: {feature.sentence}",
-        do="drop the trait, so that the suite checks the feature, or stop offering it",
-    )
+    holds = Holds({f"no sign of {feature.sentence!r}, found {', '.join(found)}": not found})
+    do = "drop the trait, so that the suite checks the feature, or stop offering it"
+    holds.expect(f"the trait {feature}, which declares missing what is there,", do)
 
 
 @pytest.mark.tier("host")
@@ -200,16 +196,22 @@ def test_traits_name_features_and_ops(
 ) -> None:
     """The key of a trait is a Feature or the class name of an op builder, which then is a placeholder.
 
-    Another key declares nothing.
+    Another key declares nothing. A trait is a Trait with a sentence why: users, skips and docs print it.
     """
     declared = {name: f"{trait.support.value}: {trait.reason}" for name, trait in traits.items()}
     request.node.user_properties.append((results.TRAITS, declared))
     builders = {*UPSTREAM, *ONE_DEVICE, *op_builders.found_by_upstream(accelerator)}
     known = {feature.value for feature in Feature} | builders
     holds = Holds({f"{key} is a Feature or an op builder": str(key) in known for key in traits})
+    for name, trait in traits.items():
+        whole = isinstance(trait, Trait) and isinstance(trait.support, Support)
+        holds[f"{name} has a sentence: {trait}"] = whole and len(trait.reason.split()) > 1
     for name in builders & traits.keys():
         builder = accelerator.create_op_builder(name)
         holds[f"the op of {name} is missing"] = (
             op_builders.is_missing(builder) and not builder.is_compatible()
         )
-    holds.expect("a trait", "correct the keys in traits.py; drop the trait of an op once it is in the table")
+    holds.expect(
+        "a trait",
+        "write Trait(Support, sentence) by such a key in traits.py; drop the trait of an op once it is in the table",
+    )

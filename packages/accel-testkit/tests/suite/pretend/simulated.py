@@ -89,7 +89,7 @@ table(
      "asynchrony.host_waits_for_a_stream[stream.synchronize()] "
      "streams.blocks_nest streams.tensor_remembers_its_streams",
      "Stream", property(lambda self: partial(Stream, 0))),
-    ("HostCountsAsDevice", "tensors.tensor_elsewhere_is_not_on_the_accelerator",
+    ("HostCountsAsDevice", "tensors.device_tensor_is_on_the_accelerator",
      "on_accelerator", lambda self, tensor: True),
     ("OnlyTheCurrentDeviceCounts", "tensors.tensor_of_any_index_is_on_the_accelerator",
      "on_accelerator", lambda self, tensor: (

@@ -67,7 +67,7 @@ table(
      "current_device", lambda self: int(os.environ.get("RANK", Good.current_device(self))) % 2),
     ("EverythingIsAvailableAtFirst", "processes.lazy_calls_come_with_the_first_use",
      "available_memory", lambda self, device_index=None: self.total_memory(device_index)),
-    ("UnusedDevicesHaveNoStream", "processes.devices_have_streams_before_their_first_use",
+    ("UnusedDevicesHaveNoStream", "processes.lazy_calls_come_with_the_first_use",
      "current_stream", lambda self, device_index=None: (
          Good.current_stream(self, device_index) if device_index in (None, self.current_device()) else {}[0])),
     # Its runtime is initialized by synchronize().
@@ -186,7 +186,7 @@ class EventsAreAPool(Good):
         return take
 
 
-@breaks("streams.context_without_a_stream_or_graph streams.lazy_call_calls")
+@breaks("graphs.no_graph_captures_nothing streams.lazy_call_calls")
 class ErrorsAreSwallowed(Good):
     def stream(self, stream):
         return suppress(KeyError) if stream is None else super().stream(stream)
@@ -203,9 +203,9 @@ table(
      "capture_to_graph", lambda self, graph, pool=None, stream=None: Good.capture_to_graph(self, graph, pool)),
     ("CaptureForgetsItsPool", "graphs.capture_is_on_its_stream_and_pool", "capture_to_graph",
      lambda self, graph, pool=None, stream=None: Good.capture_to_graph(self, graph, None, stream)),
-    ("CaptureIsNotNoticed", "graphs.capture_can_be_noticed",
+    ("CaptureIsNotNoticed", "graphs.capture_ends_with_an_exception",
      "is_current_stream_capturing", lambda self: False),
-    ("CaptureIsAFunction", "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed "
+    ("CaptureIsAFunction", "graphs.capture_is_on_its_stream_and_pool "
      "graphs.code_in_a_capture_is_usable_after_a_replay graphs.replay_uses_new_data "
      "graphs.capture_ends_with_an_exception graphs.no_graph_captures_nothing",
      "capture_to_graph", lambda self, graph, pool=None, stream=None: partial(nullcontext, graph)),
@@ -259,7 +259,7 @@ answers(
 )
 answers(
     {"on_accelerator": False},
-    "tensors.device_tensor_is_on_the_accelerator tensors.tensor_elsewhere_is_not_on_the_accelerator",
+    "tensors.device_tensor_is_on_the_accelerator",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 table(

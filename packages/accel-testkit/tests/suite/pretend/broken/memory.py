@@ -87,7 +87,7 @@ table(
     ("PinningWarns", "pinned_memory.nothing_deprecated_is_called",
      "torch_is_pinned", after(Good.torch_is_pinned, lambda self, tensor: warnings.warn(
          "the argument 'device' is deprecated", DeprecationWarning, stacklevel=2))),
-    ("PagesAreNotWhole", "pinned_memory.whole_pages_begin_at_a_page",
+    ("PagesAreNotWhole", "pinned_memory.memory_is_pinned",
      "pin_aligned", lambda self, tensor: self.torch_pin_memory(tensor)),
     ("OnlyTheFirstAddressIsPinned", "pinned_memory.memory_is_pinned", *_KEPT,
      "torch_is_pinned", lambda self, tensor: (

@@ -120,7 +120,7 @@ for _name, _fails, _patch in (
     ("torch_is_pinned", "package.requirements_are_ranges", _changes("metadata", "torch>=2.8", "torch==2.13.0")),
     ("evidence_is_speechless", "probe.evidence_is_evidence",
      _sets("accel_good.probe.evidence", lambda: Evidence(True, True, ""))),
-    ("evidence_is_blind", "probe.evidence_sees_the_device",
+    ("evidence_is_blind", "probe.confirmation_counts_the_devices",
      _sets("accel_good.probe.evidence", lambda: Evidence(True, False, "no device file dev/good0"))),
     # It says so even where the variable, which the package names, is set.
     ("variable_is_never_set", "probe.evidence_is_true_of_the_environment", _sets("accel_good.probe.evidence",
@@ -235,7 +235,7 @@ table(
     ("RangeNamesAreFormats", "environment.range_has_any_name[percent signs]",
      "range_push", lambda self, msg, domain=None, category=None: msg % ()),
     ("VisibleDevicesLeak",
-     "environment.visible_devices_of_this_process_stay "
+     "environment.questions_leave_no_trace "
      "random.seed_reaches_its_devices streams.stream_is_of_the_device_named "
      "tensors.tensor_of_any_index_is_on_the_accelerator", "set_visible_devices_envs", after(
          Good.set_visible_devices_envs,

@@ -17,7 +17,7 @@ from accel_core.vendor import Support, Trait
 from broken import after, breaks, table
 
 _MISSING = Trait.unsupported("nobody has tried this out on the device")
-_SAME = "device_index.device_as_an_index_is_that_device"
+_INDEX = "device_index.index_chooses_the_device"
 _REFUSED = "device_index.index_without_a_device_is_refused"
 
 # --- traits
@@ -44,7 +44,7 @@ for _name, _traits, _fails in (
     ("OpIsThereAndDeclaredMissing", {"UtilsBuilder": _MISSING}, "traits.traits_name_features_and_ops"),
     ("IndicesAreDeclaredMissing", {"indexed_devices": _MISSING},
      "traits.declared_feature_is_missing[indexed_devices] device_index.index_of_the_only_device_is_accepted"),
-    ("TraitHasNoReason", {"fp8": Trait(Support.UNSUPPORTED, "")}, "identity.traits_have_reasons"),
+    ("TraitHasNoReason", {"fp16": Trait(Support.UNSUPPORTED, "")}, "traits.traits_name_features_and_ops"),
 ):  # fmt: skip
     breaks(_fails, name=_name)(_with_traits(**_traits))
 
@@ -83,13 +83,13 @@ class OnlyDeviceRefusesItsIndex(_with_traits(indexed_devices=_MISSING)):
 # --- indices
 
 table(
-    ("ZeroIsNoIndex", f"device_index.index_chooses_the_device[memory_allocated] {_SAME}[memory_allocated]",
+    ("ZeroIsNoIndex", f"{_INDEX}[memory_allocated]",
      "memory_allocated", lambda self, device_index=None: Good.memory_allocated(
          self, 0 if isinstance(device_index, str) else device_index or None)),
-    ("NoIndexIsZero", "device_index.no_index_is_the_current_device[current_stream]",
+    ("NoIndexIsZero", f"{_INDEX}[current_stream]",
      "current_stream", lambda self, device_index=None: Good.current_stream(self, device_index or 0)),
     ("AnyIndexIsTaken",
-     f"{_REFUSED}[memory_reserved] {_REFUSED}[memory_cached] {_SAME}[memory_cached] {_SAME}[memory_reserved]",
+     f"{_REFUSED}[memory_reserved] {_REFUSED}[memory_cached] {_INDEX}[memory_cached] {_INDEX}[memory_reserved]",
      "memory_reserved", lambda self, device_index=None: Good.memory_reserved(
          self, None if device_index not in (0, 1) else device_index)),
     ("TensorIsDeniedOnDevice1", "device.constructor_uses_the_current_device[LongTensor]",
