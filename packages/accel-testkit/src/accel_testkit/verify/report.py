@@ -68,6 +68,11 @@ class Report:
     schema: int = SCHEMA
 
     @property
+    def device(self) -> str:
+        """The accelerator, or the device that is simulated."""
+        return f"simulated {self.simulated}" if self.simulated else self.accelerator
+
+    @property
     def worst(self) -> StepRow | None:
         """The first step that did not pass; None if all that ran passed."""
         return next((row for row in self.rows if row.state not in (PASSED, NOT_RUN)), None)
@@ -83,8 +88,7 @@ class Report:
 
     def text(self) -> str:
         """Return the summary for an issue: at most twenty lines."""
-        on = f"simulated {self.simulated}" if self.simulated else self.accelerator
-        lines = [f"accel verify --{self.mode} on {on}, {self.made[:10]}"]
+        lines = [f"accel verify --{self.mode} on {self.device}, {self.made[:10]}"]
         shown = ("python", "torch", "deepspeed", "accel-core", f"accel-{self.accelerator}")
         lines.append(", ".join(f"{name} {self.versions[name]}" for name in shown if self.versions.get(name)))
         devices = next((row.found for row in self.rows if row.step == "machine"), "")
