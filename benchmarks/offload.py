@@ -18,10 +18,8 @@ from typing import Any
 
 import torch
 
-from accel_core.api import get_accelerator
 from accel_core.processes import run
 from accel_testkit import timing
-from accel_testkit.suite import launch
 from accel_zero import table
 from benchmarks import results
 
@@ -37,7 +35,7 @@ def engine(stage: int, dtype: str, millions: int) -> Any:
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    launch.alone(get_accelerator())
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     layers = max(1, round(millions * 1e6 / WIDTH**2))
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))

@@ -91,20 +91,6 @@ def _ranks_environment(rank: int, ranks: int, of_node: int) -> dict[str, str]:
     }
 
 
-def alone(accelerator: Any) -> None:
-    """Make the process group of one rank in this process, without a port."""
-    import torch
-    from torch._C._distributed_c10d import HashStore
-
-    # What a launcher sets; DeepSpeed asks for it.
-    variables = _ranks_environment(0, 1, 1)
-    del variables["OMP_NUM_THREADS"]
-    os.environ.update(variables)
-    if not torch.distributed.is_initialized():
-        backend = str(accelerator.communication_backend_name())
-        torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-
-
 def order(folder: Path) -> dict[str, Any]:
     """Return the instructions of the test that started this rank."""
     wanted: dict[str, Any] = json.loads((folder / _ORDER).read_text(encoding="utf-8"))
