@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
 from typing import Any
 
 from accel_core.interface import DeepSpeedAccelerator
@@ -16,14 +15,9 @@ from accel_core.op_builder import names
 NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
-def op_package(accelerator: DeepSpeedAccelerator) -> ModuleType:
-    """Import the package that `op_builder_dir()` names."""
-    return importlib.import_module(accelerator.op_builder_dir())
-
-
 def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
     """Return builder names as DeepSpeed finds them: every name that ends in Builder, in every file of the package."""
-    package = op_package(accelerator)
+    package = importlib.import_module(accelerator.op_builder_dir())
     found: dict[str, None] = {}
     for _, stem, _ in pkgutil.iter_modules(package.__path__):
         if stem not in ("all_ops", "builder"):

@@ -21,7 +21,7 @@ from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
 from accel_ops import routes
 from accel_testkit.suite import needs, results
-from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.expect import Holds, outcome
 from accel_testkit.suite.ops import of_builder
 from accel_testkit.suite.ops.calls import problem, strided
 from accel_testkit.suite.ops.optimizers import FUSED
@@ -135,13 +135,10 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
         problem(name, builder.load(), device, *types)
     if not called.names:
         pytest.skip("the op calls no operator of the runtime")
-    builder, found = accelerator.create_op_builder(name), ""
+    builder = accelerator.create_op_builder(name)
     with hidden(called.names), reloaded_ops(), Called() as still:
         compatible, before = builder.is_compatible(), getattr(builder, "reason", "plain torch")
-        try:
-            found = problem(name, builder.load(), device, *types)
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
+        found = outcome(lambda: problem(name, builder.load(), device, *types))
         reasons = before, getattr(builder, "reason", "plain torch")
     holds = Holds()
     if compatible:
@@ -233,10 +230,7 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
     builder = accelerator.create_op_builder(name)
     # An optimizer's step is tried on a single number, which is the largest one.
     with reloaded_ops(), Called(_SPOILED[how], how != "small", called.names):
-        try:
-            found = problem(name, builder.load(), device, *types)
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
+        found = outcome(lambda: problem(name, builder.load(), device, *types))
     reason = str(getattr(builder, "reason", ""))
     holds = Holds({f"the right numbers without it: {found}": not found})
     named = any(op.partition(".")[2] in reason for op in called.names)

@@ -210,22 +210,14 @@ def _masks(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[str, Te
     yield "biases and hidden keys", soft.masked_fill(soft < -2, -1e4)
 
 
-def _attended(rows: Tensor, mask: Tensor, causal: bool) -> Tensor:
-    """Return attention in float64. A mask is ignored for a query to which it leaves no key."""
-    query, keys, values = (
-        part.transpose(1, 2)
-        for part in rows.double().unflatten(2, (3, _MASKED.heads, _MASKED.width)).unbind(2)
-    )
-    scores = query @ keys.mT * _MASKED.factor**2
+def _bias(mask: Tensor, causal: bool) -> Tensor:
+    """Return what a mask adds to the scores: nothing for a query to which it leaves no key."""
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None] if mask.dim() == 3 else mask
     adds = mask.double() if mask.is_floating_point() else torch.zeros(mask.shape).double()
     adds = adds.masked_fill(adds < -9000 if mask.is_floating_point() else mask == 0, -torch.inf)
-    missing = max(0, scores.shape[-1] - adds.shape[-1])
-    adds = torch.nn.functional.pad(adds, (0, missing), value=-torch.inf)[..., : scores.shape[-1]]
-    later = torch.full(scores.shape[-2:], -torch.inf).double().triu(1) if causal else torch.zeros(()).double()
-    total = (scores + adds + later).where((adds + later > -torch.inf).any(-1, keepdim=True), scores + later)
-    found: Tensor = total.softmax(-1) @ values
-    return found.transpose(1, 2).flatten(2)
+    adds = torch.nn.functional.pad(adds, (0, 1), value=-torch.inf)[..., :_TOKENS]
+    later = torch.full((_TOKENS, _TOKENS), -torch.inf).triu(1) if causal else torch.zeros(())
+    return adds.where((adds + later > -torch.inf).any(-1, keepdim=True), 0.0)
 
 
 def _masked(new: Numbers, shape: str) -> Iterator[Sample]:
@@ -237,8 +229,9 @@ def _masked(new: Numbers, shape: str) -> Iterator[Sample]:
     # Scores and their sum with a bias may be rounded to the type.
     allowed = 40 * torch.finfo(new.dtype).eps
     for (name, mask), causal in itertools.product(_masks(_SHAPES[shape](_TOKENS), new.dtype), (True, False)):
-        wanted = _attended(rows, mask, causal)
-        given = arguments(replace(_MASKED, causal=causal), rows, mask, None, 0, True)
+        model = replace(_MASKED, causal=causal)
+        wanted = Sequences().attend(rows, model, _bias(mask, causal))[0]
+        given = arguments(model, rows, mask, None, 0, True)
         results = partial(_first, wanted, allowed)
         yield Sample(given, results, what=f"a mask of {name}, for {shape}, causal {causal}")
 

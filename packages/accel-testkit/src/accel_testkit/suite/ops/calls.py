@@ -44,8 +44,7 @@ def problems(
             found = spec.call(op, dtype, arguments)
             errors = call.errors(found, dtype)
         except Exception as raised:
-            if not call.refusable:
-                yield f"{type(raised).__name__}: {raised}, {call.what}"
+            yield f"{type(raised).__name__}: {raised}, {call.what}"
             return
         for what, times in errors.items():
             if not times <= 1:

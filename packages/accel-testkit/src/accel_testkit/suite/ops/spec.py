@@ -80,7 +80,6 @@ class Sample:
     then:      returns the next call of the sequence from the results of this one, which are on the host.
     leaves:    arguments that are leaves of autograd.
     offset:    how many elements lie before each tensor in its memory.
-    refusable: the op may raise an error.
     """
 
     arguments: Values
@@ -91,7 +90,6 @@ class Sample:
     then: Callable[[list[Tensor]], Sample | None] | None = None
     leaves: tuple[str, ...] = ()
     offset: int = 0
-    refusable: bool = False
 
     def placed(self, device: torch.device, dtype: torch.dtype) -> Values:
         """Return the arguments with new tensors on the device, each in memory with other numbers around it."""
