@@ -104,11 +104,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     config.stash[target.TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
     tiers = config.getoption("tier") or TIERS
+    marks = ["whole"] * config.getoption("quick") + ["record"] * (config.stash[target.TARGET].vendor is None)
     _deselect(config, items, lambda item: results.tier(item) not in tiers)
-    if config.getoption("quick"):
-        _deselect(config, items, lambda item: item.get_closest_marker("whole") is not None)
-    if config.stash[target.TARGET].vendor is None:
-        _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
+    _deselect(config, items, lambda item: any(item.get_closest_marker(mark) is not None for mark in marks))
     for item in checks:
         item.user_properties.append((results.PROPERTY, results.describe(item)))
         item.user_properties.append((results.ABOUT, results.about(item)))

@@ -75,7 +75,7 @@ def trace(package: str, *records: str) -> dict[str, Any]:
 def _state() -> dict[str, dict[str, Any]]:
     return {
         "environment": dict(os.environ),
-        "settings": _settings(),
+        "settings": torch_settings(),
         "process": _process(),
         "shared": _shared(),
     }
@@ -99,7 +99,7 @@ def _output() -> Iterator[list[str]]:
             written[0] = file.read().decode(errors="replace")
 
 
-def _settings() -> dict[str, Any]:
+def torch_settings() -> dict[str, Any]:
     """Return torch's settings of the whole process; empty as long as torch is not imported."""
     torch: Any = sys.modules.get("torch")
     if torch is None:

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.simulated import RUNTIME, current
 from accel_core.vendor import distribution_version
-from accel_testkit.suite.launch import read_stream
+from accel_testkit.suite.launch import read_stream, write
 from accel_testkit.suite.needs import public_members
 from accel_testkit.suite.target import Target
 
@@ -228,8 +228,7 @@ class RunRecorder:
                 self._stream(
                     {"finished": True, "order": [name for cause in self.found for name in cause.checks]}
                 )
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+            write(self.path, self.document())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """List the skipped checks by trait, or by the check's own reason."""

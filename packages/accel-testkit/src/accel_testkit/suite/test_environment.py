@@ -62,15 +62,6 @@ def _are_names(names: object) -> bool:
     return all(isinstance(name, str) and _NAME.fullmatch(name) for name in texts)
 
 
-@pytest.mark.needs("visible_devices")
-def test_visible_devices_have_a_variable(accelerator: DeepSpeedAccelerator) -> None:
-    """`visible_devices_envs()` names at least one variable: DeepSpeed's runner takes the first."""
-    names = accelerator.visible_devices_envs()
-    holds = Holds({f"{names!r} is a list of names of variables": names and _are_names(names)})
-    do = "name the variable by which the runtime shows a process some devices only"
-    holds.expect("visible_devices_envs()", do)
-
-
 _IDS: dict[str, list[int | str]] = {
     "one": [0],
     "in order": [0, 1],
@@ -93,9 +84,11 @@ def test_visible_devices_are_the_ids_given(
 ) -> None:
     """`set_visible_devices_envs` writes the ids as they are given, over former ones, or refuses them.
 
-    It looks up nothing about this process: the launcher counts itself.
+    It looks up nothing about this process: the launcher counts itself. `visible_devices_envs()` names at least one
+    variable: DeepSpeed's runner takes the first.
     """
     names, given, holds = accelerator.visible_devices_envs(), list(_IDS[ids]), Holds()
+    holds[f"{names!r} is a list of names of variables"] = names and _are_names(names)
     for name in names:
         monkeypatch.setenv(name, shown) if shown else monkeypatch.delenv(name, raising=False)
     for former in ({}, {**dict.fromkeys(names, "7"), "OTHER": "kept"}):

@@ -86,43 +86,34 @@ def test_figure_follows_tensors(accelerator: DeepSpeedAccelerator, name: str) ->
 )
 @pytest.mark.needs("memory_peaks")
 def test_peak_can_be_reset(accelerator: DeepSpeedAccelerator, reset: str, peak: str) -> None:
-    """After a reset the peak is what is held now."""
-    _block(accelerator)
-    accelerator.empty_cache()
-    before = getattr(accelerator, peak)()
+    """After a reset the peak is the most that was held since, whatever the allocator kept before."""
+    held, figure = [_block(accelerator) for _ in range(3)], getattr(accelerator, peak.removeprefix("max_"))
+    held.clear()
+    if peak != "max_memory_allocated":
+        accelerator.empty_cache()
+    before, holds = getattr(accelerator, peak)(), Holds()
     getattr(accelerator, reset)()
-    after = getattr(accelerator, peak)()
-    unit = factor(before - after, _BLOCK)
-    holds = Holds({f"a fall by {_BLOCK} from {before} to {after} {unit}": before - after >= _SEEN})
-    do = _DO if unit else "reset the allocator's peaks; the old names reset the same"
-    holds.expect(f"{peak}() after {reset}()", do)
-
-
-@pytest.mark.needs("memory_peaks")
-@pytest.mark.parametrize("reset", ["reset_peak_memory_stats", "reset_max_memory_allocated"])
-def test_peak_is_the_highest_that_was_allocated(accelerator: DeepSpeedAccelerator, reset: str) -> None:
-    """After a reset `max_memory_allocated()` is the most that tensors took since, whatever the allocator keeps."""
-    held, holds = [_block(accelerator) for _ in range(3)], Holds()
-    held.clear()  # the allocator may keep it
-    getattr(accelerator, reset)()
-    highest = accelerator.memory_allocated()
+    highest = figure()
     for blocks in (0, 1, 0):
         held[:] = [_block(accelerator) for _ in range(blocks)]
-        highest = max(highest, accelerator.memory_allocated())
-        peak = accelerator.max_memory_allocated()
-        what = f"{peak} at most with {blocks} tensors, where memory_allocated() was {highest}"
-        holds[what] = highest - _MIB <= peak < highest + _SEEN
+        highest, found = max(highest, figure()), getattr(accelerator, peak)()
+        what = f"{found} with {blocks} tensors, {before} before the reset, {highest} held since"
+        holds[f"{what} {factor(found, highest)}"] = highest - _MIB <= found < highest + _SEEN
     held.clear()
     accelerator.empty_cache()
-    holds.expect(f"max_memory_allocated() after {reset}()", _DO)
+    holds.expect(f"{peak}() after {reset}()", _DO)
 
 
 def test_figures_are_in_order(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """Allocated memory is at most reserved memory, each at most its peak, and all at most `total_memory()`.
 
     `memory_cached` is `memory_reserved`, and the old peak the new one: also once they are no longer that of tensors.
+    Each is a multiple of 16 bytes, unless the allocator counts a single byte: memory comes in blocks and pages.
     """
     holds, reserves, totals = Holds(), "reserved_memory" not in traits, set()
+    before, place = accelerator.memory_allocated(), accelerator.device(accelerator.current_device())
+    small = torch.ones(1, dtype=torch.uint8, device=place)
+    aligned = (accelerator.memory_allocated() - before) % _ALIGNED == 0
     for moment in _moments(accelerator):
         figures = {name: getattr(accelerator, name)() for name in _FIGURES}
         held, peak, reserved, reserved_peak, cached, cached_peak, total, available = figures.values()
@@ -138,6 +129,8 @@ def test_figures_are_in_order(accelerator: DeepSpeedAccelerator, traits: Traits)
             abs(cached - reserved) < _MIB and abs(cached_peak - reserved_peak) < _MIB
         )
         holds[f"{text}, 0 < available <= total"] = 0 < available <= total
+        holds[f"{text}, blocks"] = not aligned or not any(each % _ALIGNED for each in figures.values())
+    del small
     holds[f"total_memory() is what the device has, at any time: {totals}"] = len(totals) == 1
     holds.expect("a memory figure compared with the others", _DO)
 
@@ -195,24 +188,6 @@ def test_what_is_held_is_not_available(accelerator: DeepSpeedAccelerator) -> Non
     del block
     do = "ask the runtime's mem_get_info at each call"
     holds.expect(f"what is available with a tensor of {_BLOCK}", do)
-
-
-def test_figures_are_sums_of_aligned_blocks(accelerator: DeepSpeedAccelerator) -> None:
-    """Each figure is a multiple of 16 bytes, with a tensor of one byte, too: memory comes in blocks and pages.
-
-    An allocator that counts the single byte promises no blocks.
-    """
-    before = accelerator.memory_allocated()
-    place = accelerator.device(accelerator.current_device())
-    small = torch.ones(1, dtype=torch.uint8, device=place)
-    if (accelerator.memory_allocated() - before) % _ALIGNED:
-        pytest.skip("the allocator counts the single byte: it promises no blocks")
-    stats = accelerator.memory_stats()
-    figures = {f"{name}()": getattr(accelerator, name)() for name in _FIGURES}
-    figures |= {key: stats[key] for key in _KEYS if key in stats}
-    del small
-    holds = Holds({f"{name} {figure}": not figure % _ALIGNED for name, figure in figures.items()})
-    holds.expect("a memory figure", _DO)
 
 
 def test_statistics_agree_with_the_figures(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:

@@ -16,6 +16,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import needs
 from accel_testkit.suite.expect import Holds
+from accel_testkit.suite.fresh_process import torch_settings
 from accel_testkit.suite.ops import SPECS, of_builder
 from accel_testkit.suite.ops.calls import copies, problem, tensors_in
 from accel_testkit.suite.ops.spec import OpSpec
@@ -25,14 +26,6 @@ pytestmark = pytest.mark.tier("multi")
 
 _devices = pytest.mark.needs("indexed_devices")
 _OPS = needs.ops(dict.fromkeys(spec.builder for spec in SPECS if not spec.host))
-
-
-def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
-    """Return the op; skip the check where the builder is not compatible."""
-    builder = accelerator.create_op_builder(name)
-    if not builder.is_compatible():
-        pytest.skip(f"{name} is not compatible")
-    return builder.load()
 
 
 @_devices
@@ -48,7 +41,7 @@ def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, se
         case = f"device {current} current, tensors on {index}"
         with accelerator.stream(accelerator.Stream and accelerator.Stream()):
             before = _state(accelerator, second)
-            op = _loaded(accelerator, name)
+            op = accelerator.create_op_builder(name).load()
             holds.equal(f"device and streams after load(), {case}", _state(accelerator, second), before)
             found = problem(name, op, torch.device(accelerator.device(index)))
             holds[f"{case}: {found}"] = not found
@@ -66,8 +59,8 @@ def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", _OPS)
 def test_call_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A call comes after the work before it in the current stream, such as a copy of gradients."""
-    op, place = _loaded(accelerator, name), torch.device(accelerator.device(accelerator.current_device()))
-    holds = Holds()
+    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    place = torch.device(accelerator.device(accelerator.current_device()))
     for spec in of_builder(name):
         if not spec.random:
             pair = (_after_a_copy(accelerator, spec, op, place, late) for late in (False, True))
@@ -105,19 +98,14 @@ def _threads() -> Iterator[None]:
 
 def _settings(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
     return {
-        "torch's threads": torch.get_num_threads(),
-        "the default type": torch.get_default_dtype(),
-        "gradients enabled": torch.is_grad_enabled(),
+        **torch_settings(),
         "inference mode": torch.is_inference_mode_enabled(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "precision of products": torch.get_float32_matmul_precision(),
         "subnormal numbers": float(torch.tensor(1e-39) * 1),
         "torch's random state": hash(tuple(torch.get_rng_state().tolist())),
         "Python's random state": hash(random.getstate()),
         "the device's random state": hash(tuple(accelerator.get_rng_state().tolist())),
         "filters of warnings": len(warnings.filters),
         "the folder": os.getcwd(),
-        "default device": str(torch.empty(0).device),
     }
 
 
@@ -129,7 +117,7 @@ def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> Non
     for spec in of_builder(name):
         spec.first(torch.float32)  # the reference may import what adds filters of warnings
     holds, before = Holds(), _settings(accelerator)
-    op = _loaded(accelerator, name)
+    op = accelerator.create_op_builder(name).load()
     for when in ("load()", "the first call", "the second call"):
         if when != "load()":
             problem(name, op, torch.device(accelerator.device(accelerator.current_device())))

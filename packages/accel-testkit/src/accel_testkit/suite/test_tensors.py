@@ -143,23 +143,6 @@ def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) 
     holds.expect("on_accelerator()", _WHERE)
 
 
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_tensor_of_any_index_is_on_the_accelerator(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`on_accelerator` is True for tensors of each device of the type, whichever is current; the host's stay False."""
-    host, holds = torch.ones(2), Holds()
-    elsewhere = accelerator.on_accelerator(host)
-    for current in (second, 0):
-        accelerator.set_device(current)
-        for index in (0, second):
-            tensor = torch.ones(2, device=accelerator.device(index))
-            answers = [accelerator.on_accelerator(each) for each in (tensor, tensor + 1, tensor[:1])]
-            holds.equal(f"on_accelerator() on {index} while {current} is current", answers, [True] * 3)
-        found = accelerator.on_accelerator(host)
-        holds.equal(f"on_accelerator() of a host tensor while {current} is current", found, elsewhere)
-    holds.expect("on_accelerator()", _WHERE)
-
-
 def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) -> None:
     """`on_accelerator` follows `tensor.data = other`, by which DeepSpeed moves parameters between host and device."""
     host, there = torch.ones(2), torch.ones(2, device=accelerator.device())

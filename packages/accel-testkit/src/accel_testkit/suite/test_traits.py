@@ -110,19 +110,14 @@ def _pinned_memory(acc: DeepSpeedAccelerator) -> Signs:
     }
 
 
-def _held(acc: DeepSpeedAccelerator, figure: Callable[[], int]) -> tuple[int, int, int]:
-    """Return a figure before a tensor, with it, and after it."""
-    before = figure()
-    block = torch.full((_BLOCK,), 1, dtype=torch.uint8, device=acc.device(acc.current_device()))
-    held = figure()
-    del block
-    acc.empty_cache()
-    return before, held, figure()
-
-
 def _reserved_memory(acc: DeepSpeedAccelerator) -> Signs:
     acc.empty_cache()
-    before, held, after = _held(acc, acc.memory_reserved)
+    before = acc.memory_reserved()
+    block = torch.full((_BLOCK,), 1, dtype=torch.uint8, device=acc.device(acc.current_device()))
+    held = acc.memory_reserved()
+    del block
+    acc.empty_cache()
+    after = acc.memory_reserved()
     return {"memory_reserved() rises and falls": held - before >= _SEEN and held - after >= _SEEN}
 
 

@@ -60,19 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify; returns 0 if every step that ran passed, 1 if not, 130 after Ctrl-C."""
-    made = _new_report(
-        args.accel or _chosen(), "full" if args.full else "quick", RUNTIME.get() or Path(DEVICE.get()).stem
-    )
+    key, simulated = args.accel or _chosen(), RUNTIME.get() or Path(DEVICE.get()).stem
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    versions = {"python": platform.python_version(), **distributions()}
+    made = Report(key, "full" if args.full else "quick", simulated, now, versions)
     wanted = args.step or [step.name for step in STEPS]
     with _writing(made, args.out):
         status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)
     return status or int(made.worst is not None)
-
-
-def _new_report(accelerator: str, mode: str, simulated: str = "") -> Report:
-    """Return a report that begins now, of the software that is installed."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Report(accelerator, mode, simulated, now, {"python": platform.python_version(), **distributions()})
 
 
 @contextmanager

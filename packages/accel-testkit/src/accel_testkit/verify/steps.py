@@ -56,12 +56,9 @@ class Step:
         limit: seconds without progress after which it is ended.
         tick:  called while it runs, with a word about how far it is.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.iterdir():
-            if old.is_dir() and not old.is_symlink():
-                shutil.rmtree(old)
-            else:
-                old.unlink()
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
         began = time.monotonic()
         named = {"DS_ACCELERATOR": key} if self.named else {}
         row, known = StepRow(self.name, self.title, PASSED), 0
@@ -254,13 +251,5 @@ def _size(path: Path) -> int:
 
 def last_words(folder: Path) -> str:
     """Return the end of what a step has printed."""
-    texts = [_end_of(folder / name).strip() for name in ("stdout", "log")]
-    return "\n".join(filter(None, texts)) or "nothing was printed"
-
-
-def _end_of(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _KEPT))
-        return file.read().decode("utf-8", "replace")
+    ends = ((folder / name).read_bytes()[-_KEPT:].decode("utf-8", "replace") for name in ("stdout", "log"))
+    return "\n".join(filter(None, map(str.strip, ends))) or "nothing was printed"

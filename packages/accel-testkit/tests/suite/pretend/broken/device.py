@@ -24,7 +24,7 @@ table(
     ("NotAvailable", "device.device_is_available", "is_available", lambda self: False),
     ("CurrentNameIsTheType", "device.answer_is_of_the_current_device device.current_device_can_be_set",
      "current_device_name", lambda self: "cpu"),
-    ("SetDeviceTakesAnyIndex", "device.index_out_of_range_is_refused",
+    ("SetDeviceTakesAnyIndex", "device.current_device_can_be_set",
      "set_device", lambda self, device_index: Good.set_device(
          self, device_index if device_index in (0, 1) or not isinstance(device_index, int) else 0)),
     ("SynchronizeReturnsAnEvent", "device.synchronize_takes_each_form",
@@ -259,8 +259,7 @@ answers(
 )
 answers(
     {"on_accelerator": False},
-    "tensors.device_tensor_is_on_the_accelerator",
-    "tensors.tensor_of_any_index_is_on_the_accelerator",
+    "tensors.device_tensor_is_on_the_accelerator device.constructor_uses_the_current_device",
 )
 table(
     ("ListForgetsBfloat16", "tensors.list_begins_with_float32",

@@ -12,7 +12,6 @@ from broken import after, answers, breaks, table
 
 _PEAK = "memory.figure_follows_tensors[max_memory_allocated]"
 _RESET = "memory.peak_can_be_reset"
-_HIGHEST = "memory.peak_is_the_highest_that_was_allocated"
 
 answers(
     {"max_memory_cached": None},
@@ -26,7 +25,8 @@ table(
      "max_memory_allocated", lambda self, device_index=None: self.memory_allocated(device_index)),
     ("PeakIsBelowThePresent", "memory.figures_are_in_order", "max_memory_allocated",
      lambda self, device_index=None: max(Good.max_memory_allocated(self, device_index) - 4096, 0)),
-    ("PeakIsThatOfTheReserved", f"{_HIGHEST}[reset_max_memory_allocated] {_HIGHEST}[reset_peak_memory_stats]",
+    ("PeakIsThatOfTheReserved", f"{_RESET}[reset_max_memory_allocated-max_memory_allocated] "
+     f"{_RESET}[reset_peak_memory_stats-max_memory_allocated]",
      "max_memory_allocated", lambda self, device_index=None: self.max_memory_reserved(device_index)),
     ("PeaksAreNeverReset", f"{_RESET} {_PEAK} "
      "memory.figure_follows_tensors[max_memory_reserved]",
@@ -50,7 +50,7 @@ table(
     ("EverythingIsAvailable", "memory.what_is_held_is_not_available memory.available_memory_falls "
      "device_index.index_chooses_the_device[available_memory]",
      "available_memory", lambda self, device_index=None: self.total_memory(device_index)),
-    ("available_memory_is_one_more", "memory.figures_are_sums_of_aligned_blocks",
+    ("available_memory_is_one_more", "memory.figures_are_in_order",
      "available_memory", lambda self, device_index=None: Good.available_memory(self, device_index) + 1),
     # DeepSpeed's classes leave out what other processes use instead: see UPSTREAM_BUGS.md.
     ("T26_AvailableLeavesOutTheCache", "answers.cached_memory_is_available",

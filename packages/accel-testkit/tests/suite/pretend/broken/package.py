@@ -226,7 +226,7 @@ def deepspeed_trains_on_another(site, monkeypatch):
 _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
 _GIVEN = "environment.visible_devices_are_the_ids_given"
 
-answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
+answers({"visible_devices_envs": []}, "environment.visible_devices_are_the_ids_given")
 answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_have_what_ranks_need")
 answers({"export_envs": ("GLOO_",)}, "environment.exports_have_what_ranks_need")
 table(
@@ -236,8 +236,7 @@ table(
      "range_push", lambda self, msg, domain=None, category=None: msg % ()),
     ("VisibleDevicesLeak",
      "environment.questions_leave_no_trace "
-     "random.seed_reaches_its_devices streams.stream_is_of_the_device_named "
-     "tensors.tensor_of_any_index_is_on_the_accelerator", "set_visible_devices_envs", after(
+     "random.seed_reaches_its_devices streams.stream_is_of_the_device_named", "set_visible_devices_envs", after(
          Good.set_visible_devices_envs,
          lambda self, current_env, local_accelerator_ids: Good.set_visible_devices_envs(
              self, os.environ, local_accelerator_ids))),
