@@ -49,6 +49,8 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     if order.stock:
         # It denies float16 where the processor has no instructions for it; PyTorch computes it all the same.
         chosen.is_fp16_supported = lambda: True
+        # Compiles its op for collectives at the first start, also where nothing is trained.
+        deepspeed.init_distributed(chosen.communication_backend_name())
     answer["accelerator"] = f"{type(chosen).__module__}.{type(chosen).__name__}"
     for configuration in order.configurations():
         try:

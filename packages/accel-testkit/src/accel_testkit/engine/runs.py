@@ -25,6 +25,7 @@ STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
 _COMPILE, _EACH = 600.0, 30.0
 _NOTE_SECONDS = 10.0
 Note = Callable[[str], None]
+_JOB = "accel_testkit.engine.rank"
 
 
 def _stock() -> dict[str, str]:
@@ -108,9 +109,7 @@ class Runs:
         with stock_builds.started(self._start_stock) if key.stock else nullcontext():
             environment = _stock() if key.stock else {}
             limit, noting = LIMIT + _EACH * len(wanted), self._noting(key, len(wanted))
-            return self._launcher.run(
-                "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit, waiting=noting
-            )
+            return self._launcher.run(_JOB, key.ranks, asdict(order), environment, limit, waiting=noting)
 
     def _start_stock(self) -> None:
         """Start DeepSpeed's own CPU on one rank, so that it compiles. A failure is not tried again."""
@@ -124,9 +123,8 @@ class Runs:
                 self._note(f"DeepSpeed's own CPU compiles its op, once on this machine: {passed:.0f} s")
 
         if not self._not_started:
-            environment = _stock()
-            job = "accel_testkit.engine.stock_start"
-            (answer,) = self._launcher.run(job, 1, {}, environment, _COMPILE, waiting=noting)
+            order = asdict(Order([], "", stock=True))
+            (answer,) = self._launcher.run(_JOB, 1, order, _stock(), _COMPILE, waiting=noting)
             self._not_started = str(answer.get("error", ""))
         expect(
             not self._not_started,
