@@ -89,7 +89,7 @@ def _usual(self: Any) -> bool:
 
 
 def set_up(stock: Stock, self: Any) -> None:
-    """Allocate buckets that are no larger than all parameters."""
+    """Allocate buckets of at most the size of all parameters."""
     limit = self.reduce_bucket_size
     self.reduce_bucket_size = min(limit, sum(flat.numel() for flat in self.bit16_groups_flat))
     try:
