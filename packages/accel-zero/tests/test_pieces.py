@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from accel_zero import pieces
 
@@ -29,7 +30,13 @@ def _pair(kind: Any, **options: Any) -> list[Any]:
 def _train(stock: Any, ours: Any, steps: int = 5) -> list[int]:
     """Step both with the same gradients; return the number of parameters that each of our steps saw."""
     seen: list[int] = []
-    ours.register_step_pre_hook(lambda optimizer, *_: seen.append(len(optimizer.param_groups[0]["params"])))
+    step = ours.step
+
+    def stepped() -> None:  # as a scheduler of the learning rate wraps it
+        seen.append(len(ours.param_groups[0]["params"]))
+        step()
+
+    ours.step = stepped
     for _ in range(steps):
         for mine, theirs in zip(*(each.param_groups[0]["params"][:2] for each in (ours, stock)), strict=True):
             theirs.grad = (torch.randn(theirs.shape) * torch.randn(theirs.shape).exp()).to(theirs.dtype)
@@ -83,11 +90,23 @@ def test_other_steps_stay_whole(kind, options):
     assert set(_train(stock, ours)) == {3}
 
 
+def test_steps_with_hooks_stay_whole():
+    stock, ours = _pair(torch.optim.Adam)
+    ours.register_step_pre_hook(lambda *_: None)
+    assert set(_train(stock, ours)) == {3}
+    stock, ours = _pair(torch.optim.Adam)
+    handle = register_optimizer_step_post_hook(lambda *_: None)
+    try:
+        assert set(_train(stock, ours)) == {3}
+    finally:
+        handle.remove()
+
+
 def test_step_that_fails_leaves_the_optimizer_whole():
     _, ours = _pair(torch.optim.Adam)
     _train(copy.deepcopy(ours), ours, steps=2)
     params, count = ours.param_groups[0]["params"], len(ours.state)
-    ours.register_step_post_hook(lambda optimizer, *_: 1 / 0)
+    ours.step = lambda: 1 / 0
     with pytest.raises(ZeroDivisionError), pieces.in_pieces(ours, ours.param_groups):
         ours.step()
     assert ours.param_groups[0]["params"] is params

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 Stock = Callable[..., Any]
 #: Elements of a piece for each thread.
@@ -80,6 +81,7 @@ def _divisible(optimizer: Any, group: dict[str, Any], param: torch.Tensor) -> bo
     state = optimizer.state.get(param)
     return (
         type(optimizer) in _OPTIMIZERS
+        and not _hooked(optimizer)
         and bool(state)  # the first step makes it
         and not any(group.get(name) for name in ("foreach", "fused", "differentiable", "capturable"))
         and param.numel() >= LARGE
@@ -87,6 +89,12 @@ def _divisible(optimizer: Any, group: dict[str, Any], param: torch.Tensor) -> bo
         and all(_flat(each, param) for each in (param, param.grad))
         and all(_flat(each, param) or _count(each) for each in state.values())
     )
+
+
+def _hooked(optimizer: Any) -> bool:
+    """True if somebody's hook would see the pieces."""
+    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    return any((*own, _global_optimizer_pre_hooks, _global_optimizer_post_hooks))
 
 
 def _flat(tensor: Any, param: torch.Tensor) -> bool:
