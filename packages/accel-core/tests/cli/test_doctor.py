@@ -37,6 +37,8 @@ FAULTS: dict[str, tuple[Any, ...]] = {
                     "accel-toy 1.2 requires torch>=2.14, found 2.13.0", "pip install 'torch>=2.14'"),
     "deepspeed-version": (lambda bare: bare.complete("0.15.4"),
                           "deepspeed", "0.15.4", "pip install 'deepspeed"),
+    "bridge-refused": (lambda bare: bare.complete("0.19.10"),
+                       "bridge", "0.19.10 chooses by itself", "pip install --upgrade"),
     "bridge-broken": (lambda bare: bare.complete().distribution("accel-core"),
                       "bridge", "without its entry point", "reinstall ./packages/accel-core"),
     "skip-unknown": (lambda bare: bare.complete(),

@@ -185,6 +185,10 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
         own = "DeepSpeed chooses by itself here: " if not facts.bridge.on else ""
         repair = _library(outcome.error) or f"{own}run `python -c 'import deepspeed'` for the whole error"
         yield Remark("deepspeed-fails", "deepspeed", found, repair)
+    elif deepspeed.in_range and facts.bridge.on and outcome != facts.outcomes.get("accel_core"):
+        found = f"{deepspeed.version} chooses by itself: it needs more than accel-core {facts.core} has"
+        advice = f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{TRIED}'"
+        yield Remark("bridge-refused", "bridge", found, advice)
     if facts.bridge.repair:
         yield Remark("bridge-broken", "bridge", facts.bridge.reason, facts.bridge.repair)
 
