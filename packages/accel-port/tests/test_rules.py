@@ -170,7 +170,12 @@ CASES: dict[str, tuple[str, str | None]] = {
     # data-parallel
     "device_ids": ("from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m, device_ids=[0], output_device=0)",
         "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m)"),
+    "device_ids before the module": ("from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(device_ids=[0], output_device=0, module=m)",
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(module=m)"),
+    "device_ids alone": ("from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(device_ids=[0], output_device=0,)",
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP()"),
     "device_ids of several": ("from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m, device_ids=[0, 1])", None),
+    "barrier with a comma": ("torch.distributed.barrier(device_ids=[0], )", "torch.distributed.barrier( )"),
     "barrier": ("torch.distributed.barrier(device_ids=[0])", "torch.distributed.barrier()"),
     "DataParallel": ("m = torch.nn.DataParallel(m)", None),
     # mixed precision

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from accel_port.expressions import argument, is_constant, is_cuda_text, keyword, unseen, words
@@ -171,7 +172,7 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
         if any(self._many(part) for part in dropped):
             return context.report(node, "one module on several devices", "one process for each device")
         context.take(*dropped)
-        edits = [self._removed(part, node, context) for part in dropped]
+        edits = [self._removed(part, dropped, node, context) for part in dropped]
         advice = "check that the module and its inputs are on the rank's device"
         return context.finding(node, edits, Level.REVIEW, advice)
 
@@ -181,16 +182,18 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
         return isinstance(value, (ast.List, ast.Tuple)) and len(value.elts) > 1
 
     @staticmethod
-    def _removed(part: ast.expr | ast.keyword, call: ast.Call, context: Context) -> Edit:
-        """Remove an argument with the comma before it, or the one behind it if it is the first."""
+    def _removed(part: ast.AST, dropped: Sequence[ast.AST], call: ast.Call, context: Context) -> Edit:
+        """Remove an argument with the comma before it, or the one behind it if none before it stays."""
         module = context.module
         start, end = module.span(part)
         everything = sorted(module.span(a) for a in [*call.args, *call.keywords])
-        at = everything.index((start, end))
-        if at:
+        at, gone = everything.index((start, end)), [module.span(each) for each in dropped]
+        if any(span not in gone for span in everything[:at]):
             return Edit(everything[at - 1][1], end, "")
-        following = everything[1][0] if len(everything) > 1 else end
-        return Edit(start, following, "")
+        if at + 1 < len(everything):
+            return Edit(start, everything[at + 1][0], "")
+        comma = re.match(r"\s*,", module.text[end:])
+        return Edit(start, end + (comma.end() if comma else 0), "")
 
 
 class NcclBackend(Rule, name="nccl", levels=ANY):
