@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from typing import Any
 
@@ -18,9 +17,6 @@ from accel_testkit.suite.ops.calls import problem
 from accel_testkit.suite.ops.optimizers import FIRST_ID, ON_HOST
 
 pytestmark = pytest.mark.tier("device")
-
-#: Guards against a hang, in seconds.
-_LIMIT = 60
 
 
 @pytest.mark.needs("UtilsBuilder")
@@ -100,18 +96,26 @@ def test_adam_can_take_a_step_back(op: Any) -> None:
     holds.expect("adam_rollback()", "compute the step backwards, with the same arguments")
 
 
+class _Problems(torch.utils.data.Dataset[str]):
+    """The problems of an op, found where an item is fetched."""
+
+    def __init__(self, name: str, op: Any) -> None:
+        self._name, self._op = name, op
+
+    def __getitem__(self, index: int) -> str:
+        return problem(self._name, self._op, torch.device("cpu"))
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="a process of macOS does not survive a fork")
 @pytest.mark.parametrize("name", needs.ops(ON_HOST))
 def test_step_works_in_a_forked_worker(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A process that is forked after a step takes steps, too: kernels keep no threads of their parent."""
-    op, fork = accelerator.create_op_builder(name).load(), multiprocessing.get_context("fork")
-    problem(name, op, torch.device("cpu"))
-    ours, theirs = fork.Pipe()
-    worker = fork.Process(target=lambda: theirs.send(problem(name, op, torch.device("cpu"))))
-    worker.start()
-    found = ours.recv() if ours.poll(_LIMIT) else "no answer"
-    worker.kill()
-    holds = Holds({f"the same step in a worker: {found}": not found})
+    problems = _Problems(name, accelerator.create_op_builder(name).load())
+    problems[0]
+    loader = torch.utils.data.DataLoader(
+        problems, sampler=[0], num_workers=1, timeout=60, multiprocessing_context="fork"
+    )
+    holds = Holds({f"the same step in a worker: {found}": not found for (found,) in loader})
     holds.expect(f"{name} in a forked process", "start threads for a call, or after a fork again")
 
 
