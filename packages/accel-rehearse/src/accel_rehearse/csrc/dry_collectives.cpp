@@ -7,6 +7,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -64,7 +65,7 @@ class DryBackend final : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     count("broadcast", tensors, tensors);
     for (auto& tensor : tensors) {
-      pass("broadcast " + getGroupUid() + " from " + std::to_string(options.rootRank), tensor, options.rootRank == rank_);
+      pass("broadcast", " from " + std::to_string(options.rootRank), tensor, options.rootRank == rank_);
     }
     return done(tensors);
   }
@@ -147,12 +148,12 @@ class DryBackend final : public c10d::Backend {
   }
   WorkPtr send(Tensors& tensors, int to, int) override {
     count("send", tensors, {});
-    for (auto& tensor : tensors) pass(channel(rank_, to), tensor, true);
+    for (auto& tensor : tensors) pass("send", way(rank_, to), tensor, true);
     return done(tensors);
   }
   WorkPtr recv(Tensors& tensors, int from, int) override {
     count("recv", {}, tensors);
-    for (auto& tensor : tensors) pass(channel(from, rank_), tensor, false);
+    for (auto& tensor : tensors) pass("send", way(from, rank_), tensor, false);
     return done(tensors);
   }
   WorkPtr recvAnysource(Tensors& tensors, int) override {
@@ -176,27 +177,38 @@ class DryBackend final : public c10d::Backend {
   void reduce_alike(at::Tensor& tensor, const ReduceOp& op) const {
     if (op == ReduceOp::SUM && is_small(tensor) && tensor.scalar_type() != at::kBool) tensor.mul_(size_);
   }
-  std::string channel(int from, int to) const {
-    return "send " + getGroupUid() + " from " + std::to_string(from) + " to " + std::to_string(to);
+  static std::string way(int from, int to) {
+    return " from " + std::to_string(from) + " to " + std::to_string(to);
   }
-  // Keeps what this rank gives, or answers with what the other gave in its own rehearsal.
-  void pass(const std::string& channel, at::Tensor& tensor, bool gives) {
+  // The next message of a channel, by its group (`peers` of program.py reads it); and by the group's number, which is the
+  // same for groups of other ranks that are alike: all ranks make their groups in one order.
+  std::array<std::string, 2> next_keys(const std::string& operation, const std::string& way) {
+    std::array<std::string, 2> keys{getGroupUid(), "alike-" + std::to_string(number_) + "-" + std::to_string(size_)};
+    for (auto& key : keys) {
+      key = operation + " " + key + way;
+      key += " #" + std::to_string(messages().next[key]++);
+    }
+    return keys;
+  }
+  // Keeps what this rank gives, or answers with what the other gave in its own rehearsal. If the other was not rehearsed,
+  // the rank in its place in another group answers.
+  void pass(const std::string& operation, const std::string& way, at::Tensor& tensor, bool gives) {
     if (bytes_of(tensor) > kRecorded || size_ == 1) return;
     const auto flat = tensor.contiguous();  // memory of the device is the host's
     auto& all = messages();
     std::lock_guard<std::mutex> lock(all.mutex);
-    const auto key = channel + " #" + std::to_string(all.next[channel]++);
-    if (gives) {
-      all.recorded[key] = std::string(static_cast<const char*>(flat.data_ptr()), bytes_of(flat));
+    for (const auto& key : next_keys(operation, way)) {
+      if (gives) {
+        all.recorded[key] = std::string(static_cast<const char*>(flat.data_ptr()), bytes_of(flat));
+        continue;
+      }
+      const auto found = all.replayed.find(key);
+      if (found == all.replayed.end() || found->second.size() != bytes_of(flat)) continue;
+      std::memcpy(flat.data_ptr(), found->second.data(), found->second.size());
+      if (!flat.is_same(tensor)) tensor.copy_(flat);
       return;
     }
-    const auto found = all.replayed.find(key);
-    if (found == all.replayed.end() || found->second.size() != bytes_of(flat)) {
-      all.missing++;
-      return;
-    }
-    std::memcpy(flat.data_ptr(), found->second.data(), found->second.size());
-    if (!flat.is_same(tensor)) tensor.copy_(flat);
+    if (!gives) all.missing++;
   }
   void count(const char* operation, const Tensors& inputs, const Tensors& outputs) {
     calls_++;
@@ -211,7 +223,13 @@ class DryBackend final : public c10d::Backend {
     bytes += std::max(given, got);
   }
 
+  static int next_number() {
+    static std::atomic<int> made{0};
+    return made++;
+  }
+
   std::string name_;
+  int number_ = next_number();
   uint64_t calls_ = 0;
 };
 
