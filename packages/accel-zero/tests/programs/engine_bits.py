@@ -158,7 +158,7 @@ def compare(case: dict[str, Any]) -> list[Any]:
             found.append(run(engine, case, range(STEPS)))
             engine.destroy()
     path = vars(engine.optimizer).get("_accel_bucket_path")
-    expected = case["stage"] > 0 and case.get("torch", True)
+    expected = case["stage"] > 0 and case.get("torch", True) and engine.device.type == "cpu"
     assert bool(divided) is expected or case["dtype"] == "fp16", case  # too few of its steps do not overflow
     return [*found, any(used) or bool(path and path.plans)]
 
