@@ -364,8 +364,10 @@ def test_replay_does_not_wait(accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.parametrize("name", needs.ops(FUSED))
 def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A step of an optimizer op on the device is queued; Lamb's ratio is read later, if at all."""
-    op, spec = accelerator.create_op_builder(name).load(), of_builder(name)[0]
-    device = torch.device(accelerator.device())
+    builder, spec = accelerator.create_op_builder(name), of_builder(name)[0]
+    if not builder.is_compatible():
+        pytest.skip(f"{name} is not compatible")
+    op, device = builder.load(), torch.device(accelerator.device())
     arguments = spec.first(torch.float32).placed(device, torch.float32)
     _expect_in_flight(accelerator, spec.name, lambda: spec.call(op, torch.float32, arguments))
 
