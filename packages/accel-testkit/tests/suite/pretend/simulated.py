@@ -91,7 +91,7 @@ table(
      "Stream", property(lambda self: partial(Stream, 0))),
     ("HostCountsAsDevice", "tensors.device_tensor_is_on_the_accelerator",
      "on_accelerator", lambda self, tensor: True),
-    ("OnlyTheCurrentDeviceCounts", "device.constructor_uses_the_current_device",
+    ("OnlyTheCurrentDeviceCounts", "device.constructor_uses_the_current_device[LongTensor]",
      "on_accelerator", lambda self, tensor: (
          Good.on_accelerator(self, tensor) and tensor.device.index == self.current_device())),
 )  # fmt: skip
