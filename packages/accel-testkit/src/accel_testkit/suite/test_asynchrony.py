@@ -121,10 +121,8 @@ def witness(accelerator: DeepSpeedAccelerator) -> Witness:
 
 
 def _expect_arrived(witness: Witness, what: str, do: str = _OWN) -> None:
-    holds = Holds(
-        {"a copy to the host that was queued before is done when it returns": witness.has_arrived()}
-    )
-    holds.expect(f"what {what} waits for", do)
+    done = "a copy to the host that was queued before is done when it returns"
+    Holds({done: witness.has_arrived()}).expect(f"what {what} waits for", do)
 
 
 def _expect_sum(accelerator: DeepSpeedAccelerator, witness: Witness, what: str) -> None:
