@@ -212,7 +212,8 @@ def main() -> int:
         return 0
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     options_of_launch = "launch --no_local_rank --module --num_accelerators"
-    command, rows = [sys.executable, "-m", "accel_core.cli", *options_of_launch.split()], []
+    command = [sys.executable, "-m", "accel_core.cli", *options_of_launch.split()]
+    rows = []
     for ranks, *what in itertools.product("12", MODELS, DTYPES):
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder, "rows.json")

@@ -218,11 +218,12 @@ SPEEDUPS = (
         reason="ZeRO 1 and 2: parameters that are views of the flat tensor already are left alone", releases=_NEWEST,
     ),
     MethodPatch(
-        "adam-pieces", _STAGE_1_AND_2, (("_optimizer_step", "eb08e6cc5d6b77ff", "pieces:step_group"),), _PIECES,
+        "adam-pieces", _STAGE_1_AND_2, (("_optimizer_step", "eb08e6cc5d6b77ff", "adam_pieces:step_group"),), _PIECES,
         _NEWEST,
     ),
     MethodPatch(
-        "adam-pieces", _STAGE_3, (("_optimizer_step", "fe3c9c5813087a7e", "pieces:step_subgroup"),), _PIECES, _NEWEST
+        "adam-pieces", _STAGE_3, (("_optimizer_step", "fe3c9c5813087a7e", "adam_pieces:step_subgroup"),), _PIECES,
+        _NEWEST,
     ),
     MethodPatch(
         "backward-hooks", _STAGE_1_AND_2,

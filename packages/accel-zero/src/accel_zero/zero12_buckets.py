@@ -167,7 +167,7 @@ def reduce(stock: Stock, self: Any, comm_dtype: torch.dtype | None = None) -> No
         for param in plan.outside:
             param.grad = None
     if buffer.is_cpu and not plan.outside:
-        # On one rank, gradients stay in this bucket. Memory of another one is taken when it is written.
+        # This rank updates all of it: the gradients stay here. Memory of another bucket is taken when it is written.
         _point(plan, buffer)
         bucket.buffer[bucket.index] = torch.empty_like(bucket.buffer[bucket.index])
     elif plan.inside:

@@ -9,7 +9,7 @@ of their results is new in each step. Pieces stay in the cache, and their memory
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,53 +25,37 @@ _OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW)
 
 def step_group(stock: Stock, self: Any, group: int) -> None:
     """Step one group of ZeRO 1 or 2."""
-    with in_pieces(self.optimizer, [self.optimizer.param_groups[group]]):
+    with in_pieces(self.optimizer, self.optimizer.param_groups[group]):
         stock(self, group)
 
 
 def step_subgroup(stock: Stock, self: Any, sub_group_id: int) -> None:
-    """Step one sub-group of ZeRO 3; the stock method sets the parameters of the optimizer's group."""
-    group = self.optimizer.param_groups[self.sub_group_to_group_id[sub_group_id]]
-    param = self.fp32_partitioned_groups_flat[sub_group_id]
-    if (
-        self.offload_optimizer
-        or self.zenflow
-        or self.torch_autocast_gradscaler
-        or not _divisible(self.optimizer, group, param)
-    ):
+    """Step one sub-group of ZeRO 3, whose stock method sets the parameters of the optimizer's group itself."""
+    if self.offload_optimizer or self.zenflow or self.torch_autocast_gradscaler:
         stock(self, sub_group_id)
         return
-    group["params"] = [param]
-    with in_pieces(self.optimizer, [group]):
+    group = self.optimizer.param_groups[self.sub_group_to_group_id[sub_group_id]]
+    group["params"] = [self.fp32_partitioned_groups_flat[sub_group_id]]
+    with in_pieces(self.optimizer, group):
         self.optimizer.step()
     group["params"] = []
 
 
 @contextlib.contextmanager
-def in_pieces(optimizer: Any, groups: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Replace large parameters in groups of the optimizer by their pieces, for one step."""
-    groups = list(groups)
-    whole = [group["params"] for group in groups]
-    pieces: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
-    for group in groups:
-        params: list[torch.Tensor] = []
-        for param in group["params"]:
-            if _divisible(optimizer, group, param):
-                pieces.append((param, _split(optimizer, param)))
-                params += pieces[-1][1]
-            else:
-                params.append(param)
-        group["params"] = params
+def in_pieces(optimizer: Any, group: dict[str, Any]) -> Iterator[None]:
+    """Replace large parameters of a group of the optimizer by their pieces, for one step."""
+    whole = group["params"]
+    pieces = {param: _split(optimizer, param) for param in whole if _divisible(optimizer, group, param)}
+    group["params"] = [piece for param in whole for piece in pieces.get(param, [param])]
     try:
         yield
-        for param, (piece, *_) in pieces:
+        for param, (piece, *_) in pieces.items():
             for name, value in optimizer.state[piece].items():
                 if value.dim() == 0:
                     optimizer.state[param][name].copy_(value)
     finally:
-        for group, params in zip(groups, whole, strict=True):
-            group["params"] = params
-        for _, parts in pieces:
+        group["params"] = whole
+        for parts in pieces.values():
             for piece in parts:
                 optimizer.state.pop(piece, None)
 
