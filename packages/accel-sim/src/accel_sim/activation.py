@@ -55,9 +55,9 @@ def _start(vendor: SimVendor) -> Simulation:
     physical = vendors.visible_devices(vendor, chosen.devices, os.environ)[: vendor.max_devices]
     native = load(build.DEVICE)
     if vendor.claims:
-        backend_registration.rename_privateuse1_backend(vendor.key)
+        backend_registration.rename_privateuse1_backend(vendor.type)
     native.activate(
-        vendor.key,
+        vendor.type,
         1 if vendor.one_device else len(physical),
         chosen.memory,
         vendor.generators,
@@ -92,10 +92,10 @@ def _import(name: str, path: str) -> Any:
 
 
 def _module(vendor: SimVendor) -> ModuleType:
-    inside_torch = getattr(torch, vendor.key, None)
+    inside_torch = getattr(torch, vendor.type, None)
     if isinstance(inside_torch, ModuleType):
         return inside_torch
-    module = ModuleType(f"torch.{vendor.key}")
+    module = ModuleType(f"torch.{vendor.type}")
     module.__path__ = []  # `import torch.npu.random` is a usual line
     return module
 
@@ -109,10 +109,11 @@ def _register(simulation: Simulation) -> None:
         if isinstance(value, FunctionType) and value.__module__.startswith(__name__.partition(".")[0]):
             value.__module__ = vendor.module
     names = surface.load(vendor.surface)
-    surface.fill(simulation.module, vendor.module, names, simulation.simulated, refuses=bool(vendor.packages))
-    if not hasattr(torch, vendor.key):
+    refuses = bool(vendor.packages) and not vendor.device_type
+    surface.fill(simulation.module, vendor.module, names, simulation.simulated, refuses=refuses)
+    if not hasattr(torch, vendor.type):
         register: Any = torch._register_device_module
-        register(vendor.key, simulation.module)
+        register(vendor.type, simulation.module)
     _register_type(simulation)
     _register_collectives(simulation)
     ops.register(simulation)
@@ -122,7 +123,7 @@ def _register(simulation: Simulation) -> None:
 def _let_operators_fail(simulation: Simulation) -> None:
     """Let the operators that the settings name fail on the device. Raises `InvalidInput` for an unknown one."""
     names = simulation.settings.failing
-    spaces = (ops.of(simulation.type).namespace, "aten")
+    spaces = (ops.of(simulation.vendor.key).namespace, "aten")
     full = [
         f"{space}::{name}" for name in names for space in spaces if hasattr(getattr(torch.ops, space), name)
     ]

@@ -62,7 +62,7 @@ BEHAVIOURS = (
     *(Behaviour(
         f"{key}.no-device-file", "The device works, and its device files are missing or have other names.",
         seen="cards of other makers with the interface of torch.cuda; containers")
-      for key in ("npu", "mlu", "sdaa", "hpu", "xpu", "cuda")),
+      for key in ("npu", "mlu", "sdaa", "hpu", "xpu", "supa", "klxpu", "cuda")),
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a vendor's packages outside its device module: hpu's optimizers, the transfer from cuda to npu."""
+"""Names of a vendor's packages outside its device module: hpu's optimizer, the transfer from cuda to a device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def _habana() -> dict[str, Any]:
         "_mark_step_if_lazy": lambda *_a, **_k: None,
         "initialize_distributed_hpu": _ranks,
         "FusedAdamW": FusedAdamW,
-        "FusedLamb": FusedLamb,
     }
 
 
@@ -97,59 +96,6 @@ class FusedAdamW(torch.optim.Optimizer):
         )  # fmt: skip
 
 
-class FusedLamb(torch.optim.Optimizer):
-    """LAMB in two phases, with the gradients clipped to a common norm."""
-
-    def __init__(
-        self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6, weight_decay: float = 0.01, amsgrad: bool = False, adam_w_mode: bool = True,
-        grad_averaging: bool = True, set_grad_none: bool = True, max_grad_norm: float | None = 1.0,
-        use_lamb: bool = False, fused: bool = False, dtype: Any = None,
-    ) -> None:  # fmt: skip
-        if amsgrad:
-            raise RuntimeError("FusedLamb does not support the AMSGrad variant.")
-        self.max_grad_norm, self.use_lamb = max_grad_norm, use_lamb
-        super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": bias_correction,
-            "grad_averaging": grad_averaging,
-        })  # fmt: skip
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step on every parameter that has a gradient."""
-        loss = _loss_of(closure)
-        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if not grads:
-            return loss
-        clip = torch.ones(1, device=grads[0].device)
-        if self.max_grad_norm is not None:
-            clip = torch.ops.hpu.optimizer_lamb_fused_norm(grads, self.max_grad_norm)
-        for group in self.param_groups:
-            if weights := [p for p in group["params"] if p.grad is not None]:
-                self._step(group, weights, clip)
-        return loss
-
-    def _step(self, group: dict[str, Any], weights: list[torch.Tensor], clip: torch.Tensor) -> None:
-        first, second = _states(self.state, weights)
-        group["step"] = group.get("step", 0) + 1
-        device = weights[0].device
-        corrections = [
-            torch.tensor(1 - beta ** group["step"] if group["bias_correction"] else 1.0, device=device)
-            for beta in group["betas"]
-        ]
-        data = [p.data for p in weights]
-        norms, update_norms = ([p.new_empty(1) for p in data] for _ in range(2))
-        updates = [torch.empty_like(p) for p in data]
-        torch.ops.hpu.optimizer_lamb_phase1(
-            [p.grad for p in weights], data, first, second, norms, update_norms, updates, clip,
-            int(group["grad_averaging"]), *group["betas"], group["eps"], *corrections, group["weight_decay"],
-        )  # fmt: skip
-        torch.ops.hpu.optimizer_lamb_phase2(
-            data, update_norms, norms, updates, torch.tensor(-group["lr"], device=device), group["weight_decay"],
-            self.use_lamb,
-        )  # fmt: skip
-
-
 def _states(state: Any, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the first and second moments, created as zeros."""
     for p in weights:
@@ -167,28 +113,40 @@ _DONE = "_accel_transferred"
 
 
 def transfer(simulation: Simulation) -> None:
-    """Do it, once a process."""
+    """Let programs that say cuda run on the device, once a process."""
     if getattr(torch, _DONE, False):
         return
     setattr(torch, _DONE, True)
     module: Any = simulation.module
+    kind, collectives = simulation.type, simulation.vendor.collectives
     for name in dir(torch.cuda):
         if not name.startswith("__") and hasattr(module, name):
             setattr(torch.cuda, name, getattr(module, name))
+
+    def device(value: Any) -> Any:
+        if isinstance(value, str) and "cuda" in value:
+            return value.replace("cuda", kind)
+        if isinstance(value, torch.device) and value.type == "cuda":
+            return torch.device(kind, value.index) if value.index is not None else torch.device(kind)
+        return value
+
+    def backend(value: Any) -> Any:
+        return device(value.replace("nccl", collectives)) if isinstance(value, str) else value
+
     constructors = {function.__name__ for function in _device._device_constructors()}
     for name in (*constructors, *_MORE):
-        _wrap(torch, name, _npu)
+        _wrap(torch, name, device)
     for name in _TENSOR:
-        _wrap(torch.Tensor, name, _npu)
+        _wrap(torch.Tensor, name, device)
     for name in ("to", "to_empty"):
-        _wrap(torch.nn.Module, name, _npu)
+        _wrap(torch.nn.Module, name, device)
     kinds: tuple[Any, ...] = (torch.Tensor, torch.nn.Module)
-    for kind in kinds:
-        kind.cuda = kind.npu
-    kinds[0].is_cuda = kinds[0].is_npu
-    _wrap(torch.distributed, "init_process_group", _hccl)
-    _wrap(torch.distributed, "new_group", _hccl)
-    _wrap(torch.autocast, "__init__", _npu)
+    for each in kinds:
+        each.cuda = getattr(each, kind)
+    kinds[0].is_cuda = getattr(kinds[0], f"is_{kind}")
+    _wrap(torch.distributed, "init_process_group", backend)
+    _wrap(torch.distributed, "new_group", backend)
+    _wrap(torch.autocast, "__init__", device)
 
 
 def _wrap(owner: Any, name: str, changed: Callable[[Any], Any]) -> None:
@@ -204,15 +162,3 @@ def _wrap(owner: Any, name: str, changed: Callable[[Any], Any]) -> None:
         return original(*map(changed, arguments), **given)
 
     setattr(owner, name, call)
-
-
-def _npu(value: Any) -> Any:
-    if isinstance(value, str) and "cuda" in value:
-        return value.replace("cuda", "npu")
-    if isinstance(value, torch.device) and value.type == "cuda":
-        return torch.device("npu", value.index) if value.index is not None else torch.device("npu")
-    return value
-
-
-def _hccl(value: Any) -> Any:
-    return _npu(value.replace("nccl", "hccl")) if isinstance(value, str) else value

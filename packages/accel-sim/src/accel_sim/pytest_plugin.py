@@ -30,8 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--accel-sim",
         metavar="DEVICE",
-        help="run on a simulated device: npu, hpu, xpu, mlu, sdaa, cuda, mps, or a JSON file that describes one;"
-        " ACCEL_SIM_DEVICES and ACCEL_SIM_MEMORY set their number and size",
+        help="run on a simulated device: npu, hpu, xpu, mlu, sdaa, supa, klxpu, cuda, mps, or a JSON file that "
+        "describes one; ACCEL_SIM_DEVICES and ACCEL_SIM_MEMORY set their number and size",
     )
     group.addoption(
         "--accel-sim-runtime",

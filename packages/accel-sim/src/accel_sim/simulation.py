@@ -39,7 +39,7 @@ class Simulation:
     @property
     def type(self) -> str:
         """Return the torch device type."""
-        return self.vendor.key
+        return self.vendor.type
 
     @property
     def computes_as_host(self) -> bool:

@@ -26,8 +26,10 @@ def populate(name: str) -> None:
     active = activation.activate(vendor.key)
     package = sys.modules[name]
     simulated = package_names.exports(active, name)
-    sys.modules[f"{name}.{vendor.key}"] = active.module
     surface.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
+    if vendor.device_type:
+        return  # the package has no module of its own for the device
+    sys.modules[f"{name}.{vendor.key}"] = active.module
     setattr(package, vendor.key, getattr(torch, vendor.key))
     inside = f"torch.{vendor.key}."
     for each in [each for each in sys.modules if each.startswith(inside)]:
@@ -35,12 +37,16 @@ def populate(name: str) -> None:
 
 
 def transfer() -> None:
-    """Let programs that say cuda run on npu; what importing torch_npu.contrib.transfer_to_npu does."""
+    """Let programs that say cuda run on the device: `torch_npu.contrib.transfer_to_npu`, and supa's entry point."""
     from accel_sim import package_names, simulation
 
     active = simulation.current()
     assert active is not None
     package_names.transfer(active)
+    if active.type == "supa":  # what _autoload of torch_supa leaves set
+        os.environ["IS_CUSTOM_DEVICE_BACKEND_IMPORTED"] = "1"
+        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+        sys.modules["torch"].version.cuda = "12.4"
 
 
 def _import_torch(left: str | None) -> Any:

@@ -131,12 +131,13 @@ def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
             }
         else:
             version = f"__version__ = {vendor.distribution[1]!r}\n"
-            autoload = "\n\ndef _autoload():\n    pass  # importing it is all\n"
+            done = "stub_import.transfer()" if vendor.key == "supa" else "pass  # importing it is all"
+            autoload = f"\n\ndef _autoload():\n    {done}\n"
             folder = PurePosixPath(*package.split("."))
             files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
             files[f"{folder}/__init__.py"] = _POPULATE + version + autoload
-    if vendor.key == "npu":
-        files["torch_npu/contrib/transfer_to_npu.py"] = _HEAD + "stub_import.transfer()\n"
+    if vendor.key in ("npu", "supa"):
+        files[f"torch_{vendor.key}/contrib/transfer_to_{vendor.key}.py"] = _HEAD + "stub_import.transfer()\n"
     if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
         files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "stub_import.fail_import(__name__)\n"
     return files

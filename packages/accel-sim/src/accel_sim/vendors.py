@@ -21,7 +21,8 @@ from accel_sim import settings
 class SimVendor:
     """One vendor's device and how its PyTorch runtime presents it.
 
-    key:           what users call it; also torch's device type.
+    key:           what users call it; also torch's device type, where that has no other name.
+    device_type:   torch's device type, if it is not the key.
     claims:        the runtime takes torch's PrivateUse1 slot under the key.
     surface:       surfaces/<surface>.json lists the names of its module.
     module:        the prefix of the device module's names there.
@@ -50,6 +51,7 @@ class SimVendor:
     module: str
     collectives: str
     device_name: str
+    device_type: str = ""
     claims: bool = False
     packages: tuple[str, ...] = ()
     distribution: tuple[str, str] = ("", "")
@@ -70,6 +72,11 @@ class SimVendor:
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def type(self) -> str:
+        """Return torch's device type."""
+        return self.device_type or self.key
+
 
 #: For devices whose module is torch's own: nothing but `import torch` activates them.
 _IN_TORCH = ("accel_sim", "accel_sim.stub_import:activate_in_torch")
@@ -80,7 +87,8 @@ def _known(key: str, module: str, collectives: str, device_name: str, **fields: 
     device = known_device(key, "native" if key == "xpu" else "")
     fields["device_nodes"] = (re.sub(r"(\[0-9\])?\*", "{}", device.files[0]),)
     fields["packages"] = tuple(filter(None, [device.runtime.partition(".")[0]]))
-    return SimVendor(key, key, module, collectives, device_name, claims=bool(device.privateuse1), **fields)
+    fields["claims"], surface = bool(device.privateuse1), module.rpartition(".")[2]
+    return SimVendor(key, surface, module, collectives, device_name, **fields)
 
 
 VENDORS = (
@@ -152,6 +160,22 @@ VENDORS = (
                     "regs_per_multiprocessor": 65536, "L2_cache_size": 50 << 20, "clock_rate": 1980000,
                     "memory_clock_rate": 2619000, "memory_bus_width": 5120, "shared_memory_per_block": 48 << 10,
                     "shared_memory_per_block_optin": 227 << 10, "shared_memory_per_multiprocessor": 228 << 10},
+    ),
+    _known(
+        "supa", "torch.supa", "bccl", "BR200 (simulated)", distribution=("torch_supa", "1.0.0"),
+        entry_point=("torch_supa", "torch_supa:_autoload"), state_bytes=16,  # SUPAGeneratorImpl of torch_supa
+        visible=VisibleDevices(("SUPA_VISIBLE_DEVICES",)),
+        properties={"multi_processor_count": 32, "major": 1, "minor": 0, "warp_size": 32, "is_integrated": 0,
+                    "is_multi_gpu_board": 0, "max_threads_per_multi_processor": 2048, "max_threads_per_block": 1024,
+                    "gcnArchName": "BR200", "regs_per_multiprocessor": 65536, "L2_cache_size": 256 << 20},
+    ),
+    _known(
+        "klxpu", "torch.cuda", "nccl", "P800 (simulated)", distribution=("torch_xmlir", "0"), device_type="cuda",
+        visible=VisibleDevices(("CUDA_VISIBLE_DEVICES",)), state_bytes=16, torch_build={"cuda": "12.1"},
+        uuid="{:08x}-0000-4000-8000-000000000000",
+        properties={"multi_processor_count": 12, "major": 8, "minor": 0, "warp_size": 32, "is_integrated": 0,
+                    "is_multi_gpu_board": 0, "max_threads_per_multi_processor": 2048, "gcnArchName": "P800",
+                    "regs_per_multiprocessor": 65536, "L2_cache_size": 64 << 20},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare fused operators with float64: random shapes and types, backward, and the error for host tensors."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -177,22 +176,3 @@ def lists_of(random: Random, dtype: torch.dtype, lists: int = 4) -> list[list[to
 def adam64(lists: list[Any], decay: int = 1, eps: float = 1e-6, **settings: Any) -> None:
     """Adam in place, with the rates that all tests of optimizers use."""
     step_lists(adam, lists, lr=0.01, betas=(0.9, 0.99), eps=eps, weight_decay=0.1 * decay, **settings)
-
-
-def lamb64(
-    grad: Any, param: Any, m: Any, v: Any, *, clip: float, averaging: int, step: int, decay: int
-) -> tuple[Any, Any, Any]:
-    """You et al., arXiv:1904.00962: the direction, the norms of parameter and direction; the moments in place."""
-    g = grad / clip
-    m.copy_(0.9 * m + (1 - 0.9 if averaging else 1.0) * g)
-    v.copy_(0.99 * v + (1 - 0.99) * g * g)
-    direction = (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-6) + 0.1 * decay * param
-    return direction, math.sqrt((param * param).sum()), math.sqrt((direction * direction).sum())
-
-
-def sgd64(lists: list[Any], nesterov: int, first: int) -> None:
-    """torch.optim.SGD's arithmetic with a decay of 0.1, momentum 0.9 and dampening 0.2, in place."""
-    for grad, param, buffer in zip(*lists, strict=True):
-        g = grad + 0.1 * param
-        buffer.copy_(g if first else 0.9 * buffer + (1 - 0.2) * g)
-        param.sub_(0.01 * (g + 0.9 * buffer if nesterov else buffer))

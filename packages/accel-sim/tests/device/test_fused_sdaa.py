@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .conftest import Device
-from .float64 import adam64, agrees, cases, sgd64, steps, swiglu
+from .float64 import adam64, agrees, cases, steps, swiglu
 
 
 def test_fused_adam(device: Device) -> None:
@@ -16,13 +16,6 @@ def test_fused_adam(device: Device) -> None:
         torch.ops.sdaa.fused_adam(*given, [], 0.9, 0.99, 1e-6, 0.01, 0.1, *modes)
 
     steps(device, call, adam64, decoupled=1, bias_correction=1, step=5)
-
-
-def test_fused_sgd(device: Device) -> None:
-    def call(given: list[Any], nesterov: int, first: int) -> None:
-        torch.ops.sdaa.fused_sgd(*given, 0.1, 0.9, 0.01, 0.2, bool(nesterov), bool(first))
-
-    steps(device, call, sgd64, lists=3, nesterov=1, first=1)
 
 
 def test_swiglu(device: Device) -> None:

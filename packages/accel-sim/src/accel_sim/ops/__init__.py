@@ -59,7 +59,7 @@ class Ops:
         self.table.append(Overload(schemas[0].partition("::")[2], run, differentiable))
 
 
-VENDORS = ("npu", "mlu", "sdaa", "hpu")
+VENDORS = ("npu", "mlu", "sdaa", "hpu", "supa", "klxpu")
 
 _registered: list[Any] = []  # torch forgets a library's operators with the library
 
@@ -74,12 +74,12 @@ def of(key: str) -> Ops:
 
 def register(simulation: Simulation) -> None:
     """Register the vendor's operators under `torch.ops`."""
-    ops = of(simulation.type)
+    ops = of(simulation.vendor.key)
     if not ops.table:
         return
     key = "PrivateUse1" if simulation.vendor.claims else simulation.type.upper()
     make_library: Any = torch.library.Library
-    library = make_library(ops.namespace, "DEF")
+    library = make_library(ops.namespace, "FRAGMENT")
     for op in ops.table:
         library.define(op.schema)
         name, run = op.name.partition(".")[0], op.run
@@ -121,7 +121,7 @@ def _with_backward(packet: Any, run: Callable[..., Any]) -> Callable[..., Any]:
 
 def packets(simulation: Simulation) -> dict[str, Any]:
     """Return the operators by name, as in the vendor's package: `torch_npu.npu_rms_norm`."""
-    ops = of(simulation.type)
+    ops = of(simulation.vendor.key)
     namespace = getattr(torch.ops, ops.namespace)
     return {name: getattr(namespace, name) for name in {op.name.partition(".")[0] for op in ops.table}}
 

@@ -58,48 +58,6 @@ def _adamw(
         copy_back([each[0], *each[2:]], [p, m, v])
 
 
-def optimizer_lamb_fused_norm(grad: Tensors, max_norm: float) -> Tensor:
-    """Return the divisor by which the gradients' common norm becomes at most max_norm."""
-    norm = torch.stack([each.float().norm() for each in grad]).norm().reshape(1)
-    return torch.where(norm > max_norm, norm / max_norm, 1.0).to(grad[0].dtype)
-
-
-def optimizer_lamb_phase1(
-    gradients: Tensors, weights: Tensors, exp_avg: Tensors, exp_avg_sq: Tensors, out_weight_norms: Tensors,
-    out_adam_norms: Tensors, out_adam_steps: Tensors, clip_global_grad_norm: Tensor, grad_averaging: int, beta1: float,
-    beta2: float, epsilon: float, bias_correction1: Tensor, bias_correction2: Tensor, weight_decay: float,
-) -> None:  # fmt: skip
-    """Update the moments; compute the direction and the norms of weights and direction."""
-    same_device(
-        "optimizer_lamb_phase1", clip_global_grad_norm, *gradients, *weights, *exp_avg, *exp_avg_sq, *out_weight_norms,
-        *out_adam_norms, *out_adam_steps,
-    )  # fmt: skip
-    for i, (grad, weight) in enumerate(zip(gradients, weights, strict=True)):
-        direction = steps.lamb_direction(
-            weight, grad.float() / clip_global_grad_norm, exp_avg[i], exp_avg_sq[i], beta1=beta1, beta2=beta2,
-            epsilon=epsilon, decay=weight_decay, decoupled=True, averaging=bool(grad_averaging),
-            correction1=bias_correction1, correction2=bias_correction2,
-        )  # fmt: skip
-        out_adam_steps[i].copy_(direction)
-        out_weight_norms[i].copy_(weight.float().norm())
-        out_adam_norms[i].copy_(direction.norm())
-
-
-def optimizer_lamb_phase2(
-    weights: Tensors, adam_norms: Tensors, weight_norms: Tensors, adam_steps: Tensors, neg_step: Tensor, wd: float,
-    use_lamb: bool,
-) -> None:  # fmt: skip
-    """Apply the step, scaled by the trust ratio where there is decay or use_lamb is set."""
-    same_device("optimizer_lamb_phase2", neg_step, *weights, *adam_norms, *weight_norms, *adam_steps)
-    for weight, adam_norm, weight_norm, step in zip(
-        weights, adam_norms, weight_norms, adam_steps, strict=True
-    ):
-        update = step.float() * neg_step
-        if wd or use_lamb:
-            update = update * steps.trust_ratio(weight_norm.float(), adam_norm.float())
-        weight.detach().copy_(weight.float() + update)
-
-
 def optimizer_ema(model_inputs: Tensors, updated_ema: Tensors, decay: Tensor) -> None:
     """Moving averages of the floating tensors."""
     for now, average in zip(model_inputs, updated_ema, strict=True):
@@ -155,9 +113,7 @@ if _LAZY:
 else:
     OPS.add(optimizer_adamw_eager, "optimizer_adamw", having="Tensor weight_decay")
     OPS.add(optimizer_ema)
-for _function in (
-    optimizer_lamb_fused_norm, optimizer_lamb_phase1, optimizer_lamb_phase2, rms_norm, rotary_pos_embedding,
-):  # fmt: skip
+for _function in (rms_norm, rotary_pos_embedding):
     OPS.add(_function)
 for _overload in ("", ".scalar", ".scalar_list"):
     OPS.add(cast_to_fp8_v2, f"cast_to_fp8_v2{_overload}")

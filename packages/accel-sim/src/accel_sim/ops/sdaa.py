@@ -22,26 +22,10 @@ def fused_adam(
     if max_exp_avg_sqs:
         errors.raise_not_simulated("torch.ops.sdaa.fused_adam with a fifth list of tensors")
     same_device("fused_adam", *grads, *params, *exp_avgs, *exp_avg_sqs)
-    for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
-        steps.adam(
-            param, grad, exp_avg, exp_avg_sq, lr=lr, beta1=beta1, beta2=beta2, epsilon=eps, decay=weight_decay,
-            decoupled=bool(adam_w_mode),
-            correction1=1 - beta1**step if bias_correction else 1.0,
-            correction2=1 - beta2**step if bias_correction else 1.0,
-        )  # fmt: skip
-
-
-def fused_sgd(
-    grads: Tensors, params: Tensors, momentum_buffers: Tensors, weight_decay: float, momentum: float, lr: float,
-    dampening: float, nesterov: bool, is_first: bool,
-) -> None:  # fmt: skip
-    """SGD with momentum."""
-    same_device("fused_sgd", *grads, *params, *momentum_buffers)
-    for grad, param, buffer in zip(grads, params, momentum_buffers, strict=True):
-        steps.sgd(
-            param, grad, buffer, lr=lr, momentum=momentum, dampening=dampening, decay=weight_decay,
-            nesterov=nesterov, first=is_first,
-        )  # fmt: skip
+    numbers = lr, beta1, beta2, eps, weight_decay
+    steps.adam_lists(
+        [grads, params, exp_avgs, exp_avg_sqs], numbers, step, adam_w_mode == 1, bool(bias_correction)
+    )
 
 
 def swiglu(self: Tensor, seq_lens: int, num_head: int, hidden_size: int) -> Tensor:
@@ -55,5 +39,5 @@ def swiglu(self: Tensor, seq_lens: int, num_head: int, hidden_size: int) -> Tens
 
 
 OPS = Ops("sdaa", "sdaa")
-for _function in (fused_adam, fused_sgd, swiglu):
+for _function in (fused_adam, swiglu):
     OPS.add(_function)

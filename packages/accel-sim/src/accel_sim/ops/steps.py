@@ -41,47 +41,18 @@ def adam(
     copy_back([param, exp_avg, exp_avg_sq], [p, m, v])
 
 
-def lamb_direction(
-    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, beta1: float, beta2: float, epsilon: float,
-    decay: float, decoupled: bool, averaging: bool, correction1: Tensor | float, correction2: Tensor | float,
-) -> Tensor:  # fmt: skip
-    """Return the direction of a LAMB step, in float32 or wider; updates the moments."""
-    p, g, m, v = wide([param, grad, exp_avg, exp_avg_sq])
-    if decay and not decoupled:
-        g = g + decay * p
-    m.mul_(beta1).add_(g, alpha=1 - beta1 if averaging else 1.0)
-    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-    update = (m / correction1) / (v / correction2).sqrt_().add_(epsilon)
-    if decay and decoupled:
-        update = update + decay * p
-    copy_back([exp_avg, exp_avg_sq], [m, v])
-    return update
-
-
-def trust_ratio(weight_norm: Tensor, update_norm: Tensor) -> Tensor:
-    """Return weight_norm / update_norm, 1 where one of them is 0."""
-    return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
-
-
-def sgd(
-    param: Tensor, grad: Tensor, momentum_buffer: Tensor, *, lr: float, momentum: float, dampening: float,
-    decay: float, nesterov: bool, first: bool, decay_after: bool = False, scale: float = 1.0,
+def adam_lists(
+    lists: Sequence[list[Tensor]], numbers: tuple[float, float, float, float, float], step: int, decoupled: bool,
+    corrected: bool,
 ) -> None:  # fmt: skip
-    """SGD with momentum; at the first step the buffer becomes the gradient."""
-    p, g, b = wide([param, grad, momentum_buffer])
-    g = g * scale
-    if decay and not decay_after:
-        g = g + decay * p
-    if momentum:
-        if first:
-            b.copy_(g)
-        else:
-            b.mul_(momentum).add_(g, alpha=1 - dampening)
-        g = g + momentum * b if nesterov else b.clone()
-    if decay and decay_after:
-        g = g + decay * p
-    p.add_(g, alpha=-lr)
-    copy_back([param, momentum_buffer], [p, b])
+    """Adam on lists of gradients, parameters, first and second moments. numbers: lr, betas, epsilon, decay."""
+    lr, beta1, beta2, epsilon, decay = numbers
+    for grad, param, exp_avg, exp_avg_sq in zip(*lists, strict=True):
+        adam(
+            param, grad, exp_avg, exp_avg_sq, lr=lr, beta1=beta1, beta2=beta2, epsilon=epsilon, decay=decay,
+            decoupled=decoupled, correction1=1 - beta1**step if corrected else 1.0,
+            correction2=1 - beta2**step if corrected else 1.0,
+        )  # fmt: skip
 
 
 def rms_norm(x: Tensor, gamma: Tensor, epsilon: float, over: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ import torch
 
 from accel_sim.simulation import Simulation
 
-#: `set_device` and some others do without an index there: torch_npu, torch_mlu and Habana's read None as the current.
-_OPTIONAL = ("npu", "mlu", "hpu")
+#: `set_device` and some others do without an index there: other modules of packages read None as the current.
+_OPTIONAL = ("npu", "mlu", "hpu", "supa")
 
 
 class Indices:
@@ -231,6 +231,7 @@ _INITIALIZE = {
         "max_memory_allocated",
     ),
     "npu": (*_COMMON, "mem_get_info"),
+    "supa": (*_COMMON, *_DESCRIBE, "get_rng_state", "mem_get_info"),
     "hpu": ("current_device", "synchronize", "get_device_properties", *_DESCRIBE),
 }
 
@@ -353,7 +354,7 @@ def _random(simulation: Simulation) -> dict[str, Any]:
 
 
 #: Modules whose statistics are empty until the device is initialized.
-_EMPTY_FIRST = ("cuda", "xpu", "npu")
+_EMPTY_FIRST = ("cuda", "xpu", "npu", "supa")
 
 
 def _memory(simulation: Simulation) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _tensor_class(name: str, dtype: torch.dtype, kind: str) -> type:
     return _TensorType(f"torch.{kind}.{name}", (), own)
 
 
-_WITH_AMP = ("npu", "mlu")
+_WITH_AMP = ("npu", "mlu", "supa")
 
 
 def _amp(simulation: Simulation) -> dict[str, Any]:

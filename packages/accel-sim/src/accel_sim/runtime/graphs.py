@@ -28,7 +28,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     capturing = {"is_current_stream_capturing": lambda: simulation.native.is_current_stream_capturing()}
     if simulation.type in _IN_TORCH:
         return _torchs_own(simulation)
-    if simulation.type not in ("npu", "mlu", "hpu"):
+    if simulation.type not in ("npu", "mlu", "hpu", "supa"):
         return capturing
     name = f"{simulation.type.upper()}Graph"
     graph_class = _class(simulation, name)

@@ -19,10 +19,10 @@ from accel_sim.simulation import Simulation
 
 def exports(simulation: Simulation) -> dict[str, Any]:
     """Return the names whose behaviour is the vendor's own; they replace those of the other modules."""
-    override = {"npu": _npu, "hpu": _hpu, "xpu": _xpu, "mps": _mps}.get(simulation.type)
+    override = {"npu": _npu, "hpu": _hpu, "xpu": _xpu, "mps": _mps, "supa": _supa}.get(simulation.type)
     ranges = {"range_push": _nothing, "range_pop": _nothing, "mark": _nothing}
     emulation = {"is_bf16_supported": lambda including_emulation=True: simulation.devices > 0}
-    asked = emulation if simulation.type in ("npu", "xpu", "cuda") else {}
+    asked = emulation if simulation.type in ("npu", "xpu", "cuda", "supa") else {}
     return {**ranges, **asked, **(override(simulation) if override else {})}
 
 
@@ -84,7 +84,7 @@ def bindings(simulation: Simulation) -> dict[str, Any]:
     binding._nccl_version = lambda: _NCCL
     binding._nccl_version_suffix = lambda: b""
     binding._cuda_getCurrentRawStream = _raw_stream(simulation)
-    runtime = _runtime(simulation)
+    runtime = _runtime(simulation, "cuda")
     simulation.module._cudart = runtime  # type: ignore[attr-defined]
     return {"cudart": lambda: runtime, "get_allocator_backend": lambda: "native"}
 
@@ -132,31 +132,47 @@ class HostRegistrations:
 
 
 class _Runtime(SimpleNamespace):
-    """The CUDA runtime, as `torch.cuda.cudart()` offers it: a call of another function raises NotSimulated."""
+    """The driver's runtime, as `torch.cuda.cudart()` offers it: a call of another function raises NotSimulated."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return absent(f"torch.cuda.cudart().{name}")
+        return absent(f"{name} of the runtime")
 
 
-def _runtime(simulation: Simulation) -> _Runtime:
+def _runtime(simulation: Simulation, prefix: str) -> _Runtime:
     hosts = HostRegistrations(simulation.native)
 
     def synchronize() -> int:
         torch.accelerator.synchronize()
         return 0
 
-    return _Runtime(
-        cudaError=type("cudaError", (int,), {"success": 0}),
-        cudaMemGetInfo=lambda device: torch.accelerator.get_memory_info(device),
-        cudaHostRegister=lambda address, size, _flags=0: hosts.register(address, size, _ALREADY_REGISTERED),
-        cudaHostUnregister=lambda address: hosts.unregister(address, _NOT_REGISTERED),
-        cudaDeviceSynchronize=synchronize,
+    names = {
+        "Error": type(f"{prefix}Error", (int,), {"success": 0}),
+        "MemGetInfo": lambda device: torch.accelerator.get_memory_info(device),
+        "HostRegister": lambda address, size, _flags=0: hosts.register(address, size, _ALREADY_REGISTERED),
+        "HostUnregister": lambda address: hosts.unregister(address, _NOT_REGISTERED),
+        "DeviceSynchronize": synchronize,
         # There is no profiler.
-        **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0),
-        cudaGetErrorString=lambda code: f"error {code}" if code else "no error",
-    )
+        **dict.fromkeys(("ProfilerStart", "ProfilerStop"), lambda: 0),
+        "GetErrorString": lambda code: f"error {code}" if code else "no error",
+    }
+    return _Runtime(**{f"{prefix}{name}": value for name, value in names.items()})
+
+
+def _supa(simulation: Simulation) -> dict[str, Any]:
+    runtime = _runtime(simulation, "supa")
+
+    def check_error(res: int) -> None:
+        if res:
+            raise RuntimeError(f"error {res} ({res})")
+
+    # torch's compiler asks for it where torch.cuda._is_compiled().
+    torch._C._cuda_getCurrentRawStream = _raw_stream(simulation)
+    return {
+        "supart": lambda: runtime, "check_error": check_error, "_is_compiled": lambda: True,
+        "version": lambda: (2, 27, 7),
+    }  # fmt: skip
 
 
 #: ACL_HOST_REG_MAPPED, and ACL_ERROR_RT_PARAM_INVALID.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import torch
@@ -142,6 +143,8 @@ def _add_event_names(simulation: Simulation, Event: Any) -> None:
     Event._as_parameter_ = property(lambda self: ctypes.c_void_p(self.event_id))
     if simulation.type == "npu":
         Event.recorded_time = lambda self: simulation.native.event_time_us(self.event_id)
+    if simulation.vendor.key == "klxpu" and os.environ.get("XPU_EVENT_KL3_ENABLE") != "1":
+        Event.elapsed_time = lambda self, end_event: 0.0
     if simulation.type == "mlu":  # in microseconds
         Event.hardware_time = lambda self, end_event: 1000 * self.elapsed_time(end_event)
 
