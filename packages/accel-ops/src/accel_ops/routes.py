@@ -20,7 +20,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from accel_ops.optimizers.fused import (
     adam_step,
     as_multi_tensor_adam,
     multi_tensor_adam,
+    runtime_adam,
 )
 from accel_ops.quantizers import quantizer_kernels
 
@@ -188,6 +189,19 @@ def wrong_step(
 
 
 _log = logging.getLogger("accel_core")
+
+
+def tried_adam(operator: str, step: Step, device_type: str) -> Route:
+    """Return `runtime_adam` for an operator whose schema is not public: steps of two elements must be right first."""
+    route, name = runtime_adam(operator, step), f"torch.ops.{operator}"
+
+    def load() -> LoadedOp:
+        modes = [(mode, corrected) for mode in (1, 0) for corrected in (1, 0)]
+        checks = (partial(wrong_step, name, step, device_type, torch.float32, *mode) for mode in modes)
+        self_checks.require(name, device_type, *checks)
+        return route.load()
+
+    return replace(route, load=load)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ _OF_VENDORS: dict[str, tuple[str, ...]] = {
     "hpu": ("PT_HPU_LAZY_MODE", "HABANA_LOGS", "HCL_CPU_AFFINITY", "GC_KERNEL_PATH", "LOG_LEVEL_ALL", *_PATHS),
     "mlu": ("NEUWARE_HOME", "PYTORCH_MLU_ALLOC_CONF", "TORCH_MLU_ENABLE_CATCHING_MLUGRAPH_OP", *_PATHS),
     "sdaa": ("SDAA_LAUNCH_BLOCKING", "TORCH_SDAA_ALLOC_CONF", "NCCL_DEBUG", *_PATHS),
+    "supa": ("SUPA_VISIBLE_DEVICES", "PYTORCH_SUPA_ALLOC_CONF", "BCCL_SOCKET_IFNAME", "BRTB_TRANSFER_SILENCE", *_PATHS),
     "mps": ("PYTORCH_MPS_HIGH_WATERMARK_RATIO", "PYTORCH_ENABLE_MPS_FALLBACK"),
 }  # fmt: skip
 #: Variables of one process, one machine or one user: on another machine they are wrong.

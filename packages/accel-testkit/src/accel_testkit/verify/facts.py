@@ -29,11 +29,12 @@ _DISTRIBUTIONS = re.compile(
 _OURS = (ANSWER, "DS_ACCELERATOR", "PYTHONFAULTHANDLER")
 #: The vendors' commands that show driver, firmware and devices: the first one that is installed is run.
 _TOOLS = {
-    "cuda": ("nvidia-smi", "rocm-smi", "mx-smi", "ixsmi", "hy-smi"),
+    "cuda": ("nvidia-smi", "rocm-smi", "mx-smi", "ixsmi", "hy-smi", "xpu-smi"),
     "hpu": ("hl-smi",),
     "mlu": ("cnmon",),
     "npu": ("npu-smi info",),
     "sdaa": ("teco-smi",),
+    "supa": ("brsmi",),
     "xpu": ("xpu-smi discovery",),
     "mps": ("system_profiler SPDisplaysDataType",),
 }
@@ -59,8 +60,7 @@ def main() -> int:
     rows += _devices(accelerator, count)
     rows += _variables(accelerator)
     rows += [_row(f"package {name}", version) for name, version in sorted(distributions().items())]
-    output = _tool(key)
-    rows += [_row("driver's tool", output)] if output else []
+    rows += [_row("driver's tool", output)] if (output := _tool(key)) else []
     first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
     answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows})
     return 0
@@ -106,10 +106,9 @@ def _evidence(key: str) -> list[dict[str, str]]:
     """Return what the installed probes of a key find without a runtime, such as the device files."""
     rows = []
     for vendor in discover().vendors:
-        with contextlib.suppress(Exception):
-            rows += (
-                [_row(f"evidence of {vendor.label}", vendor.evidence().reason)] if vendor.key == key else []
-            )
+        if vendor.key == key:
+            with contextlib.suppress(Exception):
+                rows.append(_row(f"evidence of {vendor.label}", vendor.evidence().reason))
     return rows
 
 
