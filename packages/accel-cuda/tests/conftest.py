@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from accel_cuda import nvml
 
@@ -76,7 +75,3 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """The surrounding shell chooses no device and no type."""
     for name in ("CUDA_VISIBLE_DEVICES", "DS_ALLOW_DEPRECATED_FP16"):
         monkeypatch.delenv(name, raising=False)
-
-
-#: Elsewhere test_simulated.py runs them.
-collect_ignore = [] if torch.cuda.is_available() else ["device"]

@@ -1,19 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""On a simulated NPU: the class, and the bridge to DeepSpeed."""
-
-from pathlib import Path
+"""On a simulated NPU: the bridge to DeepSpeed."""
 
 import pytest
 
-from accel_sim import testing
 from shared.children import on_device
 
 SHOW = "from deepspeed.accelerator import get_accelerator; print(type(get_accelerator()).__module__)"
-
-
-def test_class_on_a_device():
-    testing.run("npu", Path(__file__).with_name("device"))
 
 
 @pytest.mark.upstream

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from accel_ops import routes
 
@@ -70,8 +69,5 @@ def no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
 
 
-#: Elsewhere test_simulated.py runs them, and test_kernels.py.
-collect_ignore = [
-    *([] if torch.xpu.is_available() else ["device"]),
-    *([] if "ACCEL_XPU_RUNTIME" in os.environ else ["spirv"]),
-]
+#: Elsewhere test_kernels.py runs them.
+collect_ignore = [] if "ACCEL_XPU_RUNTIME" in os.environ else ["spirv"]

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""On a simulated device: the class, and the selection among the three variants."""
+"""On a simulated device: the selection among the three variants."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accel_sim import surface, testing
+from accel_sim import surface
 from shared.children import on_device
 
 #: Each case selects in a fork of one process that has imported torch.
@@ -85,7 +84,3 @@ def test_road_that_works_is_taken_and_each_other_is_explained(
     assert chosen == module
     assert candidates[variant][0] == state
     assert reported in candidates[variant][1]
-
-
-def test_class_on_a_device():
-    testing.run("xpu", Path(__file__).with_name("device"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the class does on a device: run by test_simulated.py, or on a machine with a CUDA device."""
+"""What the class does on a device: run by tests/vendors/test_simulated.py, or on a machine with a CUDA device."""
 
 import subprocess
 import sys

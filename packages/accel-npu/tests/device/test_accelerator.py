@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""NPU_Accelerator on a device; ../test_simulated.py runs this on a simulated one."""
+"""NPU_Accelerator on a device; tests/vendors/test_simulated.py runs this on a simulated one."""
 
 from types import SimpleNamespace
 

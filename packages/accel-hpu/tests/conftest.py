@@ -1,6 +1,0 @@
-# SPDX-FileCopyrightText: accel contributors
-# SPDX-License-Identifier: Apache-2.0
-from importlib.util import find_spec
-
-#: Where there is no runtime of Habana's, test_simulated.py runs them.
-collect_ignore = [] if find_spec("habana_frameworks") else ["device"]
