@@ -52,12 +52,12 @@ test-all: $(BIN)/.ready check ## everything, with the full storms, and each pack
 	$(BIN)/tox run
 
 # For a change that keeps behaviour: run it before and after. docs/results/situations.md must come out as it is.
-safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine of all eight against docs/results (40 minutes)
+safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine of all ten against docs/results (40 minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --situations docs/results/situations.md packages/accel-core/tests/situations
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" packages/accel-core/tests/selection packages/accel-core/tests/bridge packages/accel-zero/tests
 	git diff --exit-code docs/results/situations.md
 	mkdir -p runs/safety-net
-	set -e; for key in cpu cuda hpu mlu mps npu sdaa xpu; do \
+	set -e; for key in cpu cuda hpu klxpu mlu mps npu sdaa supa xpu; do \
 	    sim="accel sim $$key --"; [ $$key != cpu ] || sim=; results=; \
 	    for part in suite engine; do \
 	        file=runs/safety-net/$$key.$$part.json; results="$$results $$file"; \

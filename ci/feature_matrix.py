@@ -6,7 +6,7 @@ python -m ci.feature_matrix record suite.json engine.json    keep what runs with
 python -m ci.feature_matrix compare suite.json engine.json   does a run show what is kept? exits with 1 if not
 python -m ci.feature_matrix write                            write the pages
 
-Why: pytest reports one run; these pages keep the runs of eight devices, and compare a new run with what was kept.
+Why: pytest reports one run; these pages keep the runs of ten devices, and compare a new run with what was kept.
 """
 
 from __future__ import annotations

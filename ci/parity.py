@@ -34,7 +34,7 @@ from ci import workspace
 from ci.pages import page
 from ci.program import Problem, report, run
 
-DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps")
+DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps", "supa", "klxpu")
 MEANT = Path("ci/parity.toml")
 KEPT = Path("docs/results/parity/differences.json")
 PAGE = Path("docs/results/parity.md")

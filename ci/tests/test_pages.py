@@ -21,7 +21,7 @@ from ci import conformance, device_calls, feature_matrix, pages, workspace
 from .conftest import ROOT, Repository
 from .conftest import run as run_here
 
-SIMULATED = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
+SIMULATED = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 
 
 def run(check: str, outcome: str = "passed", trait: str = "") -> conformance.Results:

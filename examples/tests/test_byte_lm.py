@@ -122,7 +122,7 @@ def test_generation_keeps_the_prompt_and_repeats_itself_for_a_seed(model: ByteGP
 # --- the promise of the example: no device name stands in it, not even in a comment
 
 EXAMPLES = Path(__file__).parent.parent
-NAMES = "cuda|xpu|npu|hpu|mlu|sdaa|mps|cpu|gpu|nccl|gloo"
+NAMES = "cuda|xpu|npu|hpu|mlu|sdaa|supa|klxpu|mps|cpu|gpu|nccl|gloo"
 DEVICES = re.compile(rf"(?<![a-z0-9])({NAMES})(?![a-z0-9])", re.IGNORECASE)
 ALLOWED = re.compile(r"os\.cpu_count|train_micro_batch_size_per_gpu")  # names that Python and DeepSpeed gave
 SOURCES = [path for part in ("", "byte_lm/", "sharded_lm/") for path in EXAMPLES.glob(f"{part}*.py")]

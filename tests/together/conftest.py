@@ -18,7 +18,9 @@ from accel_core import env, processes
 from accel_sim import build, settings, vendors
 
 DETECT = Path(__file__).with_name("detect.py")
-PACKAGES = {f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")}
+PACKAGES = {
+    f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "supa", "klxpu", "cuda", "cpu")
+}
 
 
 @dataclass(frozen=True)

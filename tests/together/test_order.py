@@ -14,6 +14,8 @@ ORDER = {
     "mps": "",
     "hpu": "habana_frameworks.torch",
     "mlu": "torch_mlu",
+    "supa": "torch_supa",
+    "klxpu": "torch_xmlir",
     "cuda": "",
 }
 KEYS = list(ORDER)
@@ -29,7 +31,7 @@ def test_the_first_with_devices_is_chosen_and_none_below_is_imported(machine: An
     found = machine.detect("" if ORDER[first] else first)
     assert (found.chosen, found.answer["class"]) == (first, CLASSES[first])
     assert found.imported == [name for name in [ORDER[first]] if name]
-    assert found.answer["claimed"] == (first if first in ("npu", "sdaa", "mlu") else "privateuseone")
+    assert found.answer["claimed"] == (first if first in ("npu", "sdaa", "mlu", "supa") else "privateuseone")
     # xpu yields to cuda, which is asked for that reason: torch counts no CUDA device here.
     below = {LABELS.get(key, key) for key in present[1:]} - ({"cuda"} if first == "xpu" else set())
     assert found.states("outranked") == below | {"cpu"}

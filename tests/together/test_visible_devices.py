@@ -49,8 +49,8 @@ MASKS: dict[str, str | None] = {
     "spaces": "1, 3",
     "text": "NoDevFiles",
 }
-VENDORS = ("cuda", "xpu", "npu", "hpu", "mlu", "sdaa")
-#: What a runtime makes of each, by its vendor's documents, sources and tests; of hpu and sdaa there are none.
+VENDORS = ("cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "supa", "klxpu")
+#: What a runtime makes of each, by its vendor's documents and sources; there are none of hpu, sdaa, supa and klxpu.
 _READ: dict[str, dict[str, tuple[int, ...]]] = {
     "subset": dict.fromkeys(VENDORS, (1, 3)),
     "reordered": {**dict.fromkeys(VENDORS, (3, 1)), "npu": (), "xpu": (1, 3)},
@@ -58,7 +58,7 @@ _READ: dict[str, dict[str, tuple[int, ...]]] = {
     "empty": {"xpu": (0, 1, 2, 3)},
     "unknown": {**dict.fromkeys(VENDORS, (1,)), "xpu": (1, 2)},
     "unknown first": {"xpu": (1,)},
-    "repeated": dict.fromkeys(("xpu", "hpu", "sdaa"), (1, 2)),
+    "repeated": dict.fromkeys(("xpu", "hpu", "sdaa", "supa", "klxpu"), (1, 2)),
     "negative": {**dict.fromkeys(VENDORS, (1,)), "xpu": (1, 2)},
     "spaces": {**dict.fromkeys(VENDORS, (1, 3)), "npu": (1,)},
     "text": {},
@@ -140,6 +140,7 @@ def _short(remark: str) -> str:
 _RULES = {
     "cuda": ("visible", "CUDA"), "xpu": ("hardware", "AFFINITY"), "npu": ("visible", "VISIBLE"),
     "hpu": ("probe", "MODULES"), "mlu": ("visible", "VISIBLE"), "sdaa": ("probe", "VISIBLE"),
+    "supa": ("probe", "VISIBLE"), "klxpu": ("probe", "VISIBLE"),
 }  # fmt: skip
 
 

@@ -88,12 +88,14 @@ DEVICES = (
     Device("hpu", "dev/accel/accel0", "dev/accel/accel_controlD0", ("dev/accel/accel0", "0x8086"),
            "habana_torch_plugin", "1.22.1", "habana_frameworks.torch.hpu"),
     Device("mlu", "dev/cambricon_dev0", "dev/cambricon_ctl", package="torch_mlu", version="1.25.0", module="torch_mlu"),
+    Device("supa", "dev/biren/card_0", "dev/biren-m", package="torch_supa", version="1.0.0", module="torch_supa"),
+    Device("klxpu", "dev/xpu0", "dev/xpuctrl", package="torch_xmlir", version="1.0.0", module="torch_xmlir"),
     Device("cuda", "dev/nvidia0", "dev/nvidiactl", build=("cuda",)),
     Device("xpu (native)", RENDER, "dev/dri/card0", (RENDER, "0x10de"), build=("xpu",)),
     Device("xpu (ipex)", RENDER, "dev/dri/card0", (RENDER, "0x1002"),
            "intel_extension_for_pytorch", "2.8.10", "intel_extension_for_pytorch"),
 )  # fmt: skip
-NPU, CUDA, NATIVE = DEVICES[0], DEVICES[4], DEVICES[5]
+NPU, CUDA, NATIVE = DEVICES[0], DEVICES[6], DEVICES[7]
 #: Other files by which a device is known: virtual NPUs, Jetson, MetaX, Iluvatar, WSL, ROCm and Hygon, older Gaudi.
 OTHERS = (
     replace(NPU, file="dev/vdavinci100"),
@@ -197,7 +199,7 @@ class Stock(StockDeepSpeed):
     """DeepSpeed's own backends."""
 
     def keys(self) -> frozenset[str] | None:
-        return frozenset({"xpu", "npu", "sdaa", "hpu", "mlu", "cuda", "cpu"})
+        return frozenset({"xpu", "npu", "sdaa", "hpu", "mlu", "supa", "klxpu", "cuda", "cpu"})
 
 
 def doctor(selection: Selection) -> command.DoctorReport:

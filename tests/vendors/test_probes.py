@@ -16,6 +16,8 @@ from accel_core.vendor import Vendor, distribution_version
 from accel_testkit.fake_runtime import FakeRuntime
 
 TORCH = ".".join(str(distribution_version("torch")).split(".")[:2])
+#: As the last part of a version of torch_supa: 21300 is 2.13.0.
+BIREN = "{}{:0>2}00".format(*TORCH.split("."))
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ RUNTIMES = (
             ">=1.22,<2", ("dev/cambricon_dev0",), "torch_mlu", "torch_mlu"),
     Runtime("sdaa", ("3.2.0", "3.1.1a3", "3.3.0b0"), ("2.0.0", "4.0"), ">=3.0,<4", ("dev/tcaicard0",),
             "torch_sdaa", "torch_sdaa"),
+    Runtime("supa", ("1.0.0", f"1.0.0.{BIREN}+br2xx"), ("0.9.0", "2.0.0"), ">=1.0,<2", ("dev/biren/card_0",),
+            "torch_supa", "torch_supa"),
     Runtime("hpu", ("1.19.0.561", "1.22.1.6"), ("1.18.0.524", "2.0.0"), ">=1.19,<2", ("dev/accel/accel0", "dev/hl0"),
             "habana-torch-plugin", "habana_frameworks.torch"),
 )  # fmt: skip

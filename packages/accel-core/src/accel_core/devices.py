@@ -22,7 +22,7 @@ class Device:
     key:          the value of DS_ACCELERATOR that selects it.
     priority:     the present accelerator with the highest priority is chosen.
     class_name:   the accelerator class users know.
-    distribution: the package of this project that supports it; empty if only DeepSpeed does.
+    distribution: the package of this project that supports it.
     variant:      distinguishes devices that share a key.
     namespace:    attribute of torch that counts devices; empty for the CPU, which is always present. Default: the key.
     runtime:      module of the runtime; empty if it is part of torch.
@@ -41,7 +41,7 @@ class Device:
     key: str
     priority: int
     class_name: str
-    distribution: str = ""
+    distribution: str
     variant: str = ""
     namespace: str
     runtime: str = ""

@@ -94,7 +94,7 @@ def test_deepspeeds_allocator_serves_accelerator(toy: Any) -> None:
     assert toy.compiled() == []
 
 
-# --- a device that no package here serves is left to DeepSpeed's own backend; a third party's is found
+# --- a device whose package is not installed is left to DeepSpeed's own backend; a third party's is found
 
 
 #: As a vendor's runtime does: claims torch's PrivateUse1 slot and registers torch.supa.
@@ -139,7 +139,8 @@ needs_supa = pytest.mark.skipif("supa" not in _backends(), reason="this DeepSpee
 
 @pytest.fixture
 def supa(children: Children, tmp_path: Path) -> Children:
-    """A machine with two supa devices."""
+    """A machine with two supa devices, without accel-supa."""
+    SitePackages(tmp_path).distribution("accel-supa", "0")  # hides one that is installed
     (tmp_path / "torch_supa.py").write_text(_TORCH_SUPA)
     return children.on(tmp_path)
 
@@ -164,7 +165,7 @@ def test_supa_without_deepspeed(supa: Any) -> None:
     for failed in (supa.attempt(without), supa.attempt(without, DS_ACCELERATOR="supa")):
         assert failed.status == 1
         assert _UNSERVED in failed.err
-        assert "pip install deepspeed" in failed.err
+        assert "accel-supa" in failed.err
 
 
 def test_supa_with_older_deepspeed(supa: Any) -> None:

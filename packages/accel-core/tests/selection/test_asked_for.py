@@ -25,6 +25,8 @@ REQUIRES = {
     "mps": "MPS_Accelerator requires torch.mps",
     "hpu": "HPU_Accelerator requires habana_frameworks.torch.hpu",
     "mlu": "MLU_Accelerator requires torch_mlu",
+    "supa": "SUPA_Accelerator requires torch_supa",
+    "klxpu": "KLXPU_Accelerator requires torch_xmlir",
     "cuda": "CUDA_Accelerator requires a torch build with CUDA or ROCm",
 }
 
@@ -134,7 +136,7 @@ def test_pip_accepts_the_command() -> None:
 
 
 def test_messages_get_pip_commands_from_install() -> None:
-    ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|ops)\b")
+    ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|supa|klxpu|mps|ops)\b")
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
         if file.name != "install.py":
             assert not ours.search(file.read_text(encoding="utf-8")), file

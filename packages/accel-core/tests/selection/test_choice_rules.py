@@ -272,7 +272,9 @@ def test_random_circumstances_come_out_as_the_rules_say(asked: list[Any]) -> Non
 
 
 #: Highest first, as users know it.
-ORDER = ("xpu.external", "xpu (ipex)", "xpu (native)", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")
+ORDER = (
+    "xpu.external", "xpu (ipex)", "xpu (native)", "npu", "sdaa", "mps", "hpu", "mlu", "supa", "klxpu", "cuda", "cpu",
+)  # fmt: skip
 
 
 def state(mine: Contender, wanted: Expected) -> State:

@@ -16,7 +16,7 @@ def words(text: str) -> frozenset[str]:
 
 
 #: Words for other devices: a program that has them chooses between kinds of devices itself.
-OTHER_DEVICES = words("mps xpu npu hpu mlu sdaa musa xla tpu neuron hip meta")
+OTHER_DEVICES = words("mps xpu npu hpu mlu sdaa supa musa xla tpu neuron hip meta")
 
 
 _DEVICE = re.compile(r"cuda(:\d+)?")

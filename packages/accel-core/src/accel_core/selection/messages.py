@@ -96,11 +96,10 @@ def _install_runtimes(candidates: Iterable[Candidate]) -> str:
 
 def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError:
     """Error: a device has no vendor package, and the installed DeepSpeed has no backend for it."""
-    packages = [entry.distribution for entry in known_devices(winner.key) if entry.distribution]
     own = (
         "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
     )
-    do = pip_install(packages[0] if packages else "deepspeed")
+    do = pip_install(known_devices(winner.key)[0].distribution)
     cls = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
     return cls(
         f"found a device for {winner.key!r}, but no package supports it: {winner.reason}; {own}",

@@ -25,7 +25,7 @@ from accel_core.vendor import (
 
 @dataclass(frozen=True)
 class StockProbe:
-    """Probe for a device of the table that no package of this project serves."""
+    """Probe for a device of the table whose package is not installed."""
 
     device: Device
 

@@ -118,7 +118,7 @@ def cascade(node: ast.AST, context: Context) -> ast.If | None:
     return None
 
 
-_OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|musa|xla|tpu|neuron)(?![a-z])")
+_OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|supa|musa|xla|tpu|neuron)(?![a-z])")
 
 
 class CurrentDevice(Rule, name="current-device", levels=ANY):

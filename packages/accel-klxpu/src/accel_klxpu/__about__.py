@@ -1,0 +1,4 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+
+__version__ = "0.1.0"
