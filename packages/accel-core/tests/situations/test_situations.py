@@ -182,7 +182,7 @@ ROWS = [
     Row("torch_npu counts devices, and there is no device file", lambda s: s.runtime("npu"), CANN, codes=("deferred",), quick=True),
     Row("torch_npu counts no device, and there is no device file", lambda s: s.runtime("npu", devices=0), CANN, codes=("cpu-fallback",)),
     Row("torch_npu fails, and there is no device file", lambda s: s.runtime("npu", "raise ImportError('libascend_hal.so')"), CANN, codes=("candidate-broken", "cpu-fallback")),
-    Row("supa, which only DeepSpeed serves", lambda s: s.runtime("supa"), codes=("deferred",), quick=True),
+    Row("supa left to DeepSpeed's own backend", lambda s: s.runtime("supa"), codes=("deferred",), quick=True),
     Row("IPEX and Intel Extension for DeepSpeed, without accel-xpu", ipex_with_external, codes=("deferred",)),
     Row("two PrivateUse1 runtimes imported by torch", two_of_a_slot, codes=("torch-autoload",), quick=True),
     Row("a stale runtime imported by torch holds PrivateUse1", stale_holder, codes=("candidate-blocked", "selection")),
