@@ -89,13 +89,12 @@ DEVICES = (
            "habana_torch_plugin", "1.22.1", "habana_frameworks.torch.hpu"),
     Device("mlu", "dev/cambricon_dev0", "dev/cambricon_ctl", package="torch_mlu", version="1.25.0", module="torch_mlu"),
     Device("supa", "dev/biren/card_0", "dev/biren-m", package="torch_supa", version="1.0.0", module="torch_supa"),
-    Device("klxpu", "dev/xpu0", "dev/xpuctrl", package="torch_xmlir", version="1.0.0", module="torch_xmlir"),
     Device("cuda", "dev/nvidia0", "dev/nvidiactl", build=("cuda",)),
     Device("xpu (native)", RENDER, "dev/dri/card0", (RENDER, "0x10de"), build=("xpu",)),
     Device("xpu (ipex)", RENDER, "dev/dri/card0", (RENDER, "0x1002"),
            "intel_extension_for_pytorch", "2.8.10", "intel_extension_for_pytorch"),
 )  # fmt: skip
-NPU, CUDA, NATIVE = DEVICES[0], DEVICES[6], DEVICES[7]
+NPU, CUDA, NATIVE = DEVICES[0], DEVICES[5], DEVICES[6]
 #: Other files by which a device is known: virtual NPUs, Jetson, MetaX, Iluvatar, WSL, ROCm and Hygon, older Gaudi.
 OTHERS = (
     replace(NPU, file="dev/vdavinci100"),

@@ -137,7 +137,7 @@ class _Runtime(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return absent(f"{name} of the runtime")
+        return absent(f"torch.{name[:4]}.{name[:4]}rt().{name}")
 
 
 def _runtime(simulation: Simulation, prefix: str) -> _Runtime:
