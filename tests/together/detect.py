@@ -13,7 +13,7 @@ import accel_core
 #: Import names of everything that a candidate's runtime may be.
 RUNTIMES = (
     "intel_extension_for_deepspeed", "intel_extension_for_pytorch", "torch_npu", "torch_sdaa",
-    "habana_frameworks.torch", "torch_mlu",
+    "habana_frameworks.torch", "torch_mlu", "torch_supa", "torch_xmlir",
 )  # fmt: skip
 
 logging.disable(logging.WARNING)

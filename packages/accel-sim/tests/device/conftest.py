@@ -12,7 +12,7 @@ import torch
 
 from accel_sim import activate, settings
 
-ALL = ("npu", "mlu", "sdaa", "supa", "hpu", "xpu", "cuda", "mps")
+ALL = ("npu", "mlu", "sdaa", "supa", "hpu", "xpu", "cuda", "klxpu", "mps")
 #: What some device types cannot do: the test that fails, the types, and why.
 GAPS = {
     "test_nested_tensors": (

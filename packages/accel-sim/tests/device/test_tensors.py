@@ -209,7 +209,7 @@ def _ctc_loss(place: str) -> Any:
 
 
 def _flexible_attention(place: str) -> Any:
-    if place in ("npu", "mlu", "sdaa", "mps"):
+    if place in ("npu", "mlu", "sdaa", "supa", "mps"):
         pytest.skip("torch refuses it for these")
     query = torch.randn(1, 2, 16, 8).to(place)
     return (flex_attention(query, query, query, score_mod=lambda score, *_: score * 0.5),)
