@@ -157,7 +157,7 @@ def test_supa_is_deepspeeds_own_object(supa: Any, first: str, asked: str | None)
     supa.run(f"{first}\nif True:{_AGREE}", DS_ACCELERATOR=asked)
 
 
-_UNSERVED = "found a device for 'supa', but no package supports it"
+_UNSERVED = "found a device for 'supa', but nothing installed supports it"
 
 
 def test_supa_without_deepspeed(supa: Any) -> None:

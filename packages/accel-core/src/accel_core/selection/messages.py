@@ -102,7 +102,7 @@ def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError
     do = pip_install(known_devices(winner.key)[0].distribution)
     cls = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
     return cls(
-        f"found a device for {winner.key!r}, but no package supports it: {winner.reason}; {own}",
+        f"found a device for {winner.key!r}, but nothing installed supports it: {winner.reason}; {own}",
         do=f"{do}, or name another accelerator with DS_ACCELERATOR",
     )
 
