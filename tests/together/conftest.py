@@ -15,12 +15,11 @@ import pytest
 
 import accel_sim
 from accel_core import env, processes
+from accel_core.devices import DEVICES
 from accel_sim import build, settings, vendors
 
 DETECT = Path(__file__).with_name("detect.py")
-PACKAGES = {
-    f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "supa", "klxpu", "cuda", "cpu")
-}
+PACKAGES = {device.distribution for device in DEVICES}
 
 
 @dataclass(frozen=True)

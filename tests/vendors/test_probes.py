@@ -83,6 +83,16 @@ def test_the_runtime_and_a_device_file_are_worth_a_look(
     assert "not tested" not in found.reason
 
 
+@pytest.mark.parametrize(("key", "version"), [("mlu", "1.25.0+torch2.4.1"), ("supa", "1.0.0.20400+br2xx")])
+def test_a_wheel_for_another_torch_is_named(key: str, version: str, fake_runtime: FakeRuntime) -> None:
+    runtime = next(r for r in RUNTIMES if r.key == key)
+    runtime.install(fake_runtime, version)
+    fake_runtime.device(runtime.nodes[0])
+    found = candidates.of_vendor(runtime.record)
+    assert (found.state, found.runtime) == (State.ABSENT, False)
+    assert "built for torch 2.4; this is torch " in found.reason
+
+
 @pytest.mark.parametrize(
     ("runtime", "version"), [pytest.param(r, v, id=f"{r.key} {v}") for r in RUNTIMES for v in r.untested]
 )

@@ -8,12 +8,11 @@ import pytest
 
 from accel_sim import testing
 
-PACKAGES = Path(__file__).parents[2] / "packages"
 KEYS = ("cuda", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 
 
 @pytest.mark.parametrize("key", [*KEYS, "hpu", pytest.param("hpu-lazy", marks=pytest.mark.slow)])
 def test_class_and_ops_on_a_device(key):
     key, _, lazy = key.partition("-")
-    variables = {"PT_HPU_LAZY_MODE": str(int(bool(lazy)))}
-    testing.run(key, PACKAGES / f"accel-{key}/tests/device", environment=variables)
+    tests = Path(__file__).parents[2] / f"packages/accel-{key}/tests/device"
+    testing.run(key, tests, environment={"PT_HPU_LAZY_MODE": "1" if lazy else "0"})

@@ -16,14 +16,6 @@ class mlu:
 """
 
 
-def test_a_wheel_for_another_torch_is_named_before_it_fails(fake_runtime):
-    fake_runtime.install("torch_mlu", "1.25.0+torch2.4.1")
-    fake_runtime.device("dev/cambricon_dev0")
-    found = candidates.of_vendor(VENDOR)
-    assert (found.state, found.runtime) == (State.ABSENT, False)
-    assert "built for torch 2.4; this is torch " in found.reason
-
-
 def test_the_count_names_a_variable_that_is_overruled(fake_runtime, monkeypatch):
     fake_runtime.install("torch_mlu", "1.25.0", COUNTING)
     monkeypatch.setenv("CN_VISIBLE_DEVICES", "0,1")

@@ -14,8 +14,7 @@ def supa() -> SUPA_Accelerator:
 
 
 def test_names(supa):
-    assert supa.device_name(1) == "supa:1"
-    assert (supa._name, supa.communication_backend_name()) == ("supa", "bccl")
+    assert [supa._name, supa.device_name(1), supa.communication_backend_name()] == ["supa", "supa:1", "bccl"]
     assert torch.distributed.Backend.backend_capability["bccl"] == ["supa"]
     assert supa.visible_devices_envs() == ["SUPA_VISIBLE_DEVICES"]
     assert supa.communication_backend_version() == (2, 27, 7)
