@@ -87,8 +87,8 @@ def _known(key: str, module: str, collectives: str, device_name: str, **fields: 
     device = known_device(key, "native" if key == "xpu" else "")
     fields["device_nodes"] = (re.sub(r"(\[0-9\])?\*", "{}", device.files[0]),)
     fields["packages"] = tuple(filter(None, [device.runtime.partition(".")[0]]))
-    fields["claims"], surface = bool(device.privateuse1), module.rpartition(".")[2]
-    return SimVendor(key, surface, module, collectives, device_name, **fields)
+    fields["claims"] = bool(device.privateuse1)
+    return SimVendor(key, module.rpartition(".")[2], module, collectives, device_name, **fields)
 
 
 VENDORS = (

@@ -15,7 +15,7 @@ import torch
 
 from accel_sim.simulation import Simulation
 
-#: `set_device` and some others do without an index there: other modules of packages read None as the current.
+#: `set_device` and some others do without an index there: the modules of other packages read None as the current.
 _OPTIONAL = ("npu", "mlu", "hpu", "supa")
 
 
