@@ -39,9 +39,10 @@ def started(*command: str, **options: object) -> subprocess.CompletedProcess[str
 
 
 def test_device_count_can_be_set() -> None:
-    program = "import torch_npu, torch; print(torch_npu.__file__, torch.npu.device_count())"
+    program = "import os, torch_npu, torch; print(torch_npu.__file__, torch.npu.device_count(), flush=True); "
+    program += "os.system('npu-smi info -m | grep -c Ascend')"
     ended = started(*_SIM, "--runtime", "torch_npu", "--devices", "3", "--", sys.executable, "-c", program)
-    assert ended.stdout.split() == [_REAL, "3"], ended.stderr
+    assert ended.stdout.split() == [_REAL, "3", "3"], ended.stderr
 
 
 def test_simulated_device_replaces_the_runtime() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from accel_core.errors import InvalidInput
 from accel_core.simulated import RUNTIME
-from accel_sim import settings, shared, stub_packages
+from accel_sim import settings, shared, stub_packages, vendors
 
 #: The runtime of each device whose driver is emulated, with the folder of the driver's sources.
 _DRIVERS = {("npu", "torch_npu"): "cann"}
@@ -54,10 +54,11 @@ def environment(
     memory_text = memory or result.get(settings.MEMORY.name)
     result = {name: value for name, value in result.items() if not name.startswith(settings.DEVICE.name)}
     if devices_text:
-        result["EMULATED_CANN_DEVICES"] = str(settings.count(devices_text))
+        result["EMULATED_CANN_DEVICES"] = result[settings.DEVICES.name] = str(settings.count(devices_text))
     if memory_text:
         result["EMULATED_CANN_MEMORY_MIB"] = str(settings.size(memory_text) >> 20)
     result[RUNTIME.name] = runtime
+    result["PATH"] = os.pathsep.join([stub_packages.tools(vendors.find(key)), result.get("PATH", os.defpath)])
     return dict(_driver(_DRIVERS[key, runtime]).environment(result))
 
 

@@ -96,8 +96,19 @@ def without_outer(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
-    tools = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
-    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen), **tools}
+    return _written(
+        vendor, {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen)}
+    )
+
+
+def tools(vendor: SimVendor) -> str:
+    """Return the folder of the command-line tools that this vendor's machine has."""
+    return str(_written(vendor, {}) / _TOOLS)
+
+
+def _written(vendor: SimVendor, files: dict[str, str]) -> Path:
+    scripts = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
+    files = files | scripts
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     parent = trust.cache_folder() / _STUBS
     target = parent / f"{vendor.key}-{digest}"
@@ -110,7 +121,7 @@ def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
         path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        if name in tools:
+        if name in scripts:
             path.chmod(0o755)
     try:
         work.rename(target)

@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, Signature
@@ -164,25 +163,14 @@ def read_signature(entry: Name) -> Signature | None:
     text = entry.signature or ""
     if entry.kind not in ("function", "class", "method") or not text.startswith("(") or "..." in text:
         return None  # not known in Python's words; an operator's schema is C++'s
-    definition: Any = ast.parse(f"def f{text}: pass").body[0]
+    found: dict[str, Any] = {}
+    code = f"def real{text}: pass"
     try:
-        return Signature(list(_parameters(definition.args)))
-    except ValueError:  # a default that is not a literal
+        exec(compile(code, text, "exec", annotations.compiler_flag), {"__builtins__": {}}, found)
+    except NameError:  # a default that is not a literal
         return None
-
-
-def _parameters(arguments: ast.arguments) -> Iterator[Parameter]:
-    plain = arguments.posonlyargs + arguments.args
-    defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
-    for argument, default in zip(plain, defaults, strict=True):
-        if argument.arg not in ("self", "cls"):
-            yield Parameter(argument.arg, Parameter.POSITIONAL_OR_KEYWORD, default=_value(default))
-    if arguments.vararg:
-        yield Parameter(arguments.vararg.arg, Parameter.VAR_POSITIONAL)
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield Parameter(argument.arg, Parameter.KEYWORD_ONLY, default=_value(default))
-    if arguments.kwarg:
-        yield Parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD)
+    parameters = signature_of(found["real"]).parameters.values()
+    return Signature([each for each in parameters if each.name not in ("self", "cls")])
 
 
 def signature_of(function: Any) -> Signature:
@@ -206,10 +194,6 @@ def _as_real(value: Any, entry: Name, full: str) -> Any:
         _narrow(value, real, full)
         return value
     return _taking(real, value, full)
-
-
-def _value(default: ast.expr | None) -> Any:
-    return Parameter.empty if default is None else ast.literal_eval(default)
 
 
 def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: bool = False) -> Any:
