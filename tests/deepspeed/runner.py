@@ -29,6 +29,8 @@ else:
 
 HERE = Path(__file__).parent
 SIDES = ("stock", "ours")
+#: The accelerator npu on the unchanged torch_npu and an emulated CANN, not on the simulated npu.
+REAL = "torch_npu"
 _PYTEST = [sys.executable, "-m", "pytest", "-p", "recorder", "-p", "no:cacheprovider", "-q"]
 PAGE = HERE.parents[1] / "docs" / "results" / "deepspeed-tests.md"
 
@@ -125,14 +127,15 @@ def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
 
 
 def _device(accel: str) -> list[str]:
-    return [] if accel == "cpu" else [sys.executable, "-m", "accel_core.cli", "sim", accel, "--"]
+    simulated = ["npu", "--runtime", REAL] if accel == REAL else [accel]
+    return [] if accel == "cpu" else [sys.executable, "-m", "accel_core.cli", "sim", *simulated, "--"]
 
 
 def _environment(record: Path, accel: str, side: str, seconds: int) -> dict[str, str]:
     environment = {
         **os.environ,
         "DEEPSPEED_TESTS_RECORD": str(record.absolute()),
-        "DS_ACCELERATOR": accel,
+        "DS_ACCELERATOR": "npu" if accel == REAL else accel,
         "DS_UNITTEST_TIMEOUT": str(seconds // 4),
         "OMP_NUM_THREADS": "1",
         "PATH": os.pathsep.join(
@@ -157,8 +160,8 @@ def read(record: Path) -> list[dict]:
     return list({row["test"]: row for row in rows}.values())
 
 
-def page(work: Path) -> str:
-    """Return the page of all runs in a folder."""
+def page(work: Path, accels: list[str] | None = None) -> str:
+    """Return the page of the runs in a folder, of all accelerators or of these."""
     results = {record.stem: read(record) for record in work.glob("*.jsonl")}
     lines = [
         "# DeepSpeed's own unit tests",
@@ -167,8 +170,9 @@ def page(work: Path) -> str:
         f" {unpack(work)}. Made by `tests/deepspeed/runner.py` on {processor()}: some tests skip fp16 by it.",
         "",
         "Stock is DeepSpeed with its in-tree backend (`ACCEL_BRIDGE=0`), ours the same program with our packages.",
-        "`cpu` is the real CPU with two ranks, the others are [simulated](../simulated-devices.md): no accelerator was",
-        "here. The columns of stock and ours have tests passed / failed / skipped.",
+        "`cpu` is the real CPU with two ranks. `torch_npu` is the real one on an [emulated CANN](../emulated-cann.md).",
+        "The others are [simulated](../simulated-devices.md): no accelerator was here.",
+        "The columns of stock and ours have tests passed / failed / skipped.",
         "Worse: passed with stock, failed with ours. Gained: passed with ours, skipped or failed with stock.",
         "",
         "| subset | accelerator | stock | ours | worse | gained |",
@@ -177,7 +181,7 @@ def page(work: Path) -> str:
     failures: dict[tuple[str, str], Counter] = {}
     absent = []
     for name, subset in subsets().items():
-        for accel in subset["on"]:
+        for accel in [accel for accel in subset["on"] if accel in (accels or [accel])]:
             sides = {side: results.get(f"{side}-{accel}-{name}") for side in SIDES}
             if any(rows is not None for rows in sides.values()):
                 lines.append(_line(name, accel, **sides))
@@ -229,13 +233,14 @@ def main() -> int:
     parser.add_argument("command", choices=["run", "record"])
     parser.add_argument("--work", type=Path, required=True, help="the folder of the runs' records")
     parser.add_argument("--accel", action="append", help="only on these")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page that is recorded")
     parser.add_argument("--subset", action="append", choices=subsets(), help="only these")
     parser.add_argument("--side", action="append", choices=SIDES, help="only with this")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     print(unpack(args.work))
     if args.command == "record":
-        PAGE.write_text(page(args.work), encoding="utf-8")
+        args.page.write_text(page(args.work, args.accel), encoding="utf-8")
         return 0
     unexplained = 0
     for name in args.subset or subsets():
