@@ -19,8 +19,8 @@ TRAITS: dict[str, Trait] = {
     Feature.FP64: Trait.unsupported("Metal has no double precision"),
     Feature.TRITON: Trait.unsupported("Triton does not compile for Metal"),
     Feature.ZERO3_RANKS: Trait.unsupported(
-        "DeepSpeed 0.19.8's own host copies of mps tensors give wrong gradients at ZeRO 3 over several ranks: "
-        "a reduce-scatter into a part of its input is overwritten by that input"
+        "DeepSpeed 0.19.8 computes wrong gradients at ZeRO 3 over several ranks: "
+        "the input of its reduce-scatter overwrites the result"
     ),
 }
 
