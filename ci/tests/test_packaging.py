@@ -213,14 +213,6 @@ def test_each_pattern_of_make_test_more_names_files() -> None:
     assert [pattern for pattern in patterns if not [*ROOT.glob(pattern.partition("::")[0])]] == []
 
 
-# --- packages with a compiled library have the same build hook: each sdist needs its own copy
-
-
-def test_the_hooks_that_compile_a_library_are_copies_of_one_file() -> None:
-    hooks = [ROOT / "packages" / package / "hatch_build.py" for package in ("accel-cpu", "accel-ops")]
-    assert len({hook.read_text() for hook in hooks}) == 1
-
-
 SOURCES = ROOT / "packages/accel-core/src/accel_core"
 #: "cpu" is torch's name for host memory, too.
 KEYS = {device.key for device in DEVICES} - {CPU_KEY}

@@ -4,8 +4,8 @@
 
 With ACCEL_NO_NATIVE=1, or where the library does not compile, the wheel has none (py3-none-any): it is then compiled
 from the packaged source when first used. The build backend cannot import accel_core, so this file repeats the compiler
-options of accel_core.native.compiler. A wheel is built from its own sdist alone, so each package has a copy of this
-file; a test of ci/ compares them. The name of the library is in pyproject.toml.
+options of accel_core.native.compiler. accel-cpu has the same hook. A wheel is built from its own sdist alone, which
+therefore has a copy of this file. The name of the library is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class LibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             headers = root.parents[1] / "shared/csrc/include"
         if self.target_name == "sdist":
             build_data["force_include"][str(headers)] = "include"
+            if Path(__file__).parent != root:
+                build_data["force_include"][__file__] = "library_hook.py"
         elif version != "editable":
             build_data["force_include"][str(root / "csrc")] = f"{package}/csrc"
             build_data["force_include"][str(headers)] = f"{package}/include"
