@@ -95,8 +95,9 @@ def test_training_has_stock_bits_in_all_cases(trained, tmp_path, stage, ranks):
 
 
 def test_iteration_makes_fewer_calls(children, tmp_path):
-    (found,) = children.ranks(f"import engine_bits; engine_bits.calls({str(tmp_path / 'store')!r})", 1)
-    shares = {stage: ours / stock for stage, (stock, ours) in found.items()}
+    program = f"import engine_bits as e; e.count({str(tmp_path / 'store')!r}, e.calls)"
+    (found,) = children.ranks(program, 1)
+    shares = {stage: ours / stock for stage, ((stock,), (ours,)) in found.items()}
     limits = {"0": 0.8, "1": 0.45, "2": 0.45, "3": 0.5}
     assert all(share <= limits[stage] for stage, share in shares.items()), shares
 

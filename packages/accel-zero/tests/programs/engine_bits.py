@@ -14,6 +14,8 @@ from unittest import mock
 
 import offload
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 #: Steps of a run; gradients overflow in the third.
@@ -201,19 +203,52 @@ def main(store: str, cases: list[dict[str, Any]]) -> None:
     offload.report([resumed(each, each["resume"]) if "resume" in each else compare(each) for each in cases])
 
 
-def calls(store: str) -> None:
-    """Print by stage the calls from Python in an iteration, with stock methods and with the replaced ones."""
+@contextlib.contextmanager
+def calls() -> Iterator[list[int]]:
+    """Count calls from Python."""
+    events: list[str] = []
+    found: list[int] = []
+    sys.setprofile(lambda frame, event, argument: events.append(event))  # type: ignore[misc]
+    yield found
+    sys.setprofile(None)
+    found.append(events.count("call") + events.count("c_call"))
+
+
+class Launches(TorchDispatchMode):
+    """Counts operators that run on the device, and those that wait for it."""
+
+    def __enter__(self) -> list[int]:
+        self.found = [0, 0]
+        super().__enter__()
+        return self.found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an operator, unless it is a view."""
+        result = func(*args, **(kwargs or {}))
+        tensors = [each for each in tree_leaves((args, result)) if isinstance(each, torch.Tensor)]
+        places = {each.device.type for each in tensors}
+        waits = func.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.equal)
+        copies = (
+            len(places) == 2 and tensors[0].device.type != "cpu" and not (kwargs or {}).get("non_blocking")
+        )
+        if places != {"cpu"} and not func.is_view:
+            self.found[0] += 1
+            self.found[1] += waits or (copies and func.overloadpacket is torch.ops.aten._to_copy)
+        return result
+
+
+def count(store: str, counted: Any) -> None:
+    """Print by stage what is counted in an iteration, with stock methods and with the replaced ones."""
     offload.init(store)
-    found: dict[int, list[int]] = {stage: [] for stage in (0, 1, 2, 3)}
+    found: dict[int, list[list[int]]] = {stage: [] for stage in (0, 1, 2, 3)}
     for (stage, counts), on in itertools.product(found.items(), (False, True)):
         switch(on)
-        engine = engine_of({"dtype": "bf16", "stage": stage, "layers": 100})
+        engine = engine_of({"dtype": "bf16", "stage": stage, "layers": 100, "clip": 1.0})
         run(engine, {}, range(3))
-        events: list[str] = []
-        sys.setprofile(lambda frame, event, argument, kept=events: kept.append(event))  # type: ignore[misc]
-        engine.backward(engine(torch.zeros(2, 9, dtype=torch.long), True))
-        engine.step()
-        sys.setprofile(None)
-        counts.append(events.count("call") + events.count("c_call"))
+        words = torch.zeros(2, 9, dtype=torch.long, device=engine.device)
+        with counted() as numbers:
+            engine.backward(engine(words, True))
+            engine.step()
+        counts.append(numbers)
         engine.destroy()
     offload.report(found)
