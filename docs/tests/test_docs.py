@@ -3,13 +3,10 @@
 """The documents agree with the code, and their links lead somewhere."""
 
 import ast
-import builtins
 import re
 from pathlib import Path
 
 import pytest
-
-from accel_core.errors import AccelError
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/accel-project/accel/blob/main/"
@@ -77,30 +74,6 @@ def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
         bases = {ast.unparse(base) for base in kind.bases} - {"AccelError"}
         assert ERRORS[code].startswith(f"`{kind.name}` (")
         assert set(re.findall(r"`(\w+)`", ERRORS[code].partition(" (")[2].partition(")")[0])) == bases
-
-
-#: Numbers of former codes, by the exception type that their errors had: their present classes have it, too.
-FORMER = {
-    Exception: "408",  # of a command alone, where nobody can catch it
-    AssertionError: "304",
-    ImportError: "103 402 707",
-    KeyError: "505",
-    OSError: "612 615",
-    RuntimeError: "304 306 613 702 703 710",
-    TypeError: "507",
-    ValueError: "106 304 407 409 505 507 510 512 603 605 606 608 611 614 705 706 709 711 712 713 714",
-}
-
-
-def test_former_errors_keep_their_type() -> None:
-    found = {
-        former: [getattr(builtins, ast.unparse(base), AccelError) for base in kind.bases]
-        for code, kind in error_classes().items()
-        for former in re.findall(r"\bformerly\s+ACC-(\d+)", ERRORS[code])
-    }
-    assert found.keys() == set(" ".join(FORMER.values()).split())
-    for kept, numbers in FORMER.items():
-        assert all(any(issubclass(base, kept) for base in found[each]) for each in numbers.split()), kept
 
 
 def texts(node: ast.expr) -> list[str]:
