@@ -5,11 +5,14 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from accel_compare import draws
 from accel_compare.difference import distance
 from accel_compare.digest import digest
 from accel_compare.parameters import InitialParameters
@@ -243,3 +246,16 @@ def test_folder_that_cannot_be_written_is_named_and_the_program_goes_on(tmp_path
 
 def test_lazy_parameters_and_those_without_values_are_left_out(tmp_path: Path) -> None:
     assert keep(tmp_path, nn.LazyLinear(3), nn.Linear(2, 2, device="meta"), nn.Identity()) == [""] * 3
+
+
+def test_generator_keeps_its_state_while_others_draw() -> None:
+    def generator(seeds: list[int]) -> Any:
+        device = SimpleNamespace(type="xyz")
+        return SimpleNamespace(device=device, initial_seed=lambda: seeds[-1], manual_seed=seeds.append)
+
+    ours, other, expected = generator([3]), generator([4]), torch.Generator().manual_seed(3)
+    for each in (ours, *[other] * 1001, ours):
+        with draws._cpu(each) as own:
+            drawn = torch.rand(2, generator=own)
+    torch.rand(2, generator=expected)
+    assert torch.equal(drawn, torch.rand(2, generator=expected))

@@ -27,9 +27,9 @@ IN_PLACE = (
 _NEW = ("bernoulli", "bernoulli.p", "multinomial", "poisson", "binomial", "normal.Tensor_Tensor")
 
 _libraries: list[torch.library.Library] = []
-#: States of CPU generators, by the seed that a device's generator has for it; of the last draws.
+#: States of CPU generators, by the seed that a device's generator has for it. All are kept, 5 KB a draw: generators
+#: that do not draw for a while, and states that the program has saved, need theirs.
 _states: dict[int, torch.Tensor] = {}
-_KEPT_STATES = 1000
 #: Below 2**31, which every runtime takes, and no seed that a person would choose.
 _marks = itertools.count(1_234_819_651)
 
@@ -111,5 +111,4 @@ def _cpu(generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
     yield drawn
     mark = next(_marks)
     _states[mark] = drawn.get_state()
-    _states.pop(mark - _KEPT_STATES, None)
     generator.manual_seed(mark)
