@@ -70,6 +70,10 @@ def test_fewer_ranks_are_cheaper_than_no_offload(program):
     assert changes <= {*lines(result.program, result.cheapest)}
 
 
+def test_fewest_ranks_divide_those_of_the_job(program):
+    assert search(program(56), fits([])).cheapest.ranks == 1
+
+
 def test_the_largest_micro_batch_that_fits_is_taken(program):
     result = search(program(1), Formula(parameters=3, activations=15))
     assert result.cheapest == Setting(1, 0, "none", 2)

@@ -191,8 +191,10 @@ class Search:
         return None
 
     def _fewest_ranks(self) -> int | None:
-        """Return the fewest ranks on which a leanest setting fits, by bisection."""
-        counts = sorted({self.program.ranks >> shift for shift in range(self.program.ranks.bit_length())})
+        """Return the fewest ranks on which a leanest setting fits, by bisection over the divisors of all ranks."""
+        ranks = self.program.ranks
+        divisors = [count for count in range(1, ranks + 1) if ranks % count == 0]
+        counts = [count for count in divisors if self._sizes(Setting(count, options=self._words[-1]))]
         low, high = 0, len(counts)
         while low < high:
             middle = (low + high) // 2
