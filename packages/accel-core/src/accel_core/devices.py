@@ -35,6 +35,7 @@ class Device:
     library:      glob pattern of the runtime's library for the device, which its builds for CPUs lack.
     platform:     the only sys.platform with such devices; empty for any.
     package_only: DeepSpeed has no backend for this key, and another entry is for the same device.
+    takes:        the device whose module of torch this runtime replaces: that device cannot be used afterwards.
     privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
     """
 
@@ -56,6 +57,7 @@ class Device:
     package_only: bool = False
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
+    takes: str = ""
 
     def sentence(self) -> str:
         """Return a sentence such as `NPU_Accelerator requires torch_npu`."""

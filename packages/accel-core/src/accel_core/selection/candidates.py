@@ -84,6 +84,7 @@ class Candidate:
     devices: int | None = None
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
+    takes: str = ""
     error: str = ""
     advice: str = ""
 
@@ -355,6 +356,7 @@ def _from_evidence(record: Vendor | Device, probe: Probe | Vendor, **fields: Any
         package=record.distribution,
         privateuse1=record.privateuse1,
         yields_to=record.yields_to,
+        takes=next((device.takes for device in known_devices(record.key)), ""),
         **fields,
     )
     try:

@@ -69,9 +69,6 @@ def passed_over(candidate: Candidate, request: Request) -> Candidate:
     return candidate
 
 
-# ---------------------------------------------------------------------------------------- detection
-
-
 def _detected(candidates: list[Candidate], request: Request) -> Decision:
     for place, candidate in enumerate(candidates):
         if candidate.state is State.PENDING and _blocker(candidate, request):
@@ -79,11 +76,15 @@ def _detected(candidates: list[Candidate], request: Request) -> Decision:
             continue
         if candidate.state not in (State.PENDING, State.PRESENT):
             continue
+        seen = [o for o in candidates if o.key == candidate.takes and o.hardware and not candidate.hardware]
+        if candidate.state is State.PENDING and any(other.state is State.PRESENT for other in seen):
+            candidates[place] = candidate.now(State.OUTRANKED, f"its runtime would replace {candidate.takes}")
+            continue
         preferred = [other for other in candidates if other.key in candidate.yields_to]
         if any(other.state is State.PRESENT for other in preferred):
             candidates[place] = candidate.now(State.OUTRANKED, f"yields to {', '.join(candidate.yields_to)}")
             continue
-        for one in (candidate, *preferred):
+        for one in (*seen, candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
                 return Decision(_before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)
@@ -173,9 +174,6 @@ def _take(
 
 def _outranked(candidate: Candidate) -> Candidate:
     return candidate.now(State.OUTRANKED) if candidate.state in (State.PENDING, State.PRESENT) else candidate
-
-
-# --------------------------------------------------------------------------------- DS_ACCELERATOR=…
 
 
 def _requested(candidates: list[Candidate], request: Request, key: str) -> Decision:
