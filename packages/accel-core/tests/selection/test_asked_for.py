@@ -109,8 +109,6 @@ def test_lower_candidates_are_not_imported(machine: Any) -> None:
     assert machine.candidate("mlu").reason == "its runtime is installed"
 
 
-# ------------------------------------------------------------------------------------ what to install
-
 REPOSITORY = Path(__file__).resolve().parents[4]
 
 
@@ -203,4 +201,6 @@ def test_packages_without_runtime_and_device(machine: Any, caplog: Any) -> None:
     (warning,) = caplog.messages
     assert "(npu, sdaa, mlu)" in warning.splitlines()[0]
     assert len(warning.splitlines()) == 2
-    assert str(accel_core.explain()).splitlines()[1:] == ["  neither runtime nor device: npu, sdaa, mlu"]
+    assert str(accel_core.explain()).splitlines()[1:] == [
+        "  neither usable runtime nor device: npu, sdaa, mlu"
+    ]

@@ -63,15 +63,12 @@ def test_broken_vendor_asked_for(machine: Any, part: str) -> None:
     assert reported["mlu"] is State.BROKEN
 
 
-# -------------------------------------------------------------------------------------------- records
-
-
 _LACKS_METHODS = """
 from accel_core import DeepSpeedAccelerator
 class Fake_Accelerator(DeepSpeedAccelerator):
     def is_available(self): return True
 """
-_ANOTHER_KIND = "of the vendor 'npu' has to be an integer"
+_ANOTHER_KIND = "priority of the vendor 'npu' has to be int from 0"
 #: A part of the package that is not what it has to be, by its text, and what is said of it.
 NO_SUCH_PART: list[tuple[dict[str, Any], str]] = [
     ({"vendor": "VENDOR = None"}, "fake_accel_npu.vendor:VENDOR is a NoneType"),
@@ -81,6 +78,9 @@ NO_SUCH_PART: list[tuple[dict[str, Any], str]] = [
     ({"vendor": VENDOR.replace("{key!r}", "None")}, "a vendor needs a key"),
     ({"priority": "'high'"}, _ANOTHER_KIND),
     ({"priority": "None"}, _ANOTHER_KIND),
+    ({"priority": "-1"}, _ANOTHER_KIND),
+    ({"record": "install=None"}, "install of the vendor 'npu' has to be str, not None"),
+    ({"record": "variables=('XYZ',)"}, "variables of the vendor 'npu' has to be tuple[Variable, ...]"),
     ({"confirm": "return None"}, ""),
     ({"confirm": "return Confirmation('two', 'counts two')"}, ""),
     ({"confirm": "return 2"}, ""),
@@ -172,9 +172,6 @@ def test_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
     assert not discovery.broken
 
 
-# ------------------------------------------------------------------------------------------- runtimes
-
-
 @pytest.mark.parametrize("devices", [0, 2])
 def test_broken_variant_gives_way_to_next(machine: Any, caplog: Any, devices: int) -> None:
     ipex, native = "variant='ipex'", "variant='native'"
@@ -186,9 +183,6 @@ def test_broken_variant_gives_way_to_next(machine: Any, caplog: Any, devices: in
     assert caplog.messages[0].startswith("xpu (ipex) is broken and was passed over: ")
     no_device = "DS_ACCELERATOR=xpu is chosen though no device is present: counts 0; "
     assert [text.startswith(no_device) for text in caplog.messages[1:]] == [True] * (not devices)
-
-
-# -------------------------------------------------------------------------------- hanging, interrupted
 
 
 def test_hanging_runtime_is_named(machine: Any, monkeypatch: Any, caplog: Any) -> None:
@@ -291,6 +285,14 @@ def own(machine: Any, davinci: None, monkeypatch: Any) -> object:
 
 def _counting(devices: int) -> dict[str, Any]:
     return {"is_available": staticmethod(lambda: devices > 0), "device_count": staticmethod(lambda: devices)}
+
+
+@pytest.mark.parametrize("key", ["supa", "klxpu"])
+def test_runtime_without_device_leaves_torch_cuda(machine: Any, key: str) -> None:
+    machine.install(key, confirm="raise SystemExit('imported: torch.cuda is replaced')")
+    machine.install("cuda", evidence=DEVICE)
+    assert machine.select().device_name() == "cuda"
+    assert machine.candidate(key).state is State.OUTRANKED
 
 
 @each_package

@@ -108,9 +108,6 @@ def candidates(case: Any) -> list[Contender]:
     return sorted(there, key=lambda c: (-c.priority, not c.yields))
 
 
-# ------------------------------------------------------------------------------------------- expectation
-
-
 def expected(case: Any, everyone: list[Contender]) -> Expected:
     return detected(case, everyone) if case.asked is None else overridden(case, everyone)
 
@@ -198,9 +195,6 @@ def served(case: Any, mine: Contender) -> tuple[str, State] | str:
 
 def _labels(asked: list[Contender]) -> list[str]:
     return sorted(c.label for c in asked)
-
-
-# ------------------------------------------------------------------------------------------------- drive
 
 
 def evidence(mine: Contender, seen: tuple[str, ...]) -> Candidate:

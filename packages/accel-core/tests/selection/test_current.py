@@ -50,9 +50,6 @@ def test_setting_another_object_changes_nothing(machine: Any, given: Any, caught
     assert machine.select() is former
 
 
-# ------------------------------------------------------------------------------------------------- using
-
-
 def test_listener_that_raises_changes_nothing(machine: Any, accelerator: Any, monkeypatch: Any) -> None:
     reported: list[Any] = []
 
@@ -108,9 +105,6 @@ def test_using_a_key(machine: Any, monkeypatch: Any) -> None:
         assert used is machine.select()
         assert used.device_name() == "cpu"
     assert machine.select() is former
-
-
-# ----------------------------------------------------------------------------------------------- threads
 
 
 @pytest.fixture

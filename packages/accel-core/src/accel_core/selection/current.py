@@ -235,8 +235,6 @@ class CurrentAccelerator:
             accelerator, self._selection = state
             self._publish(accelerator)
 
-    # ---------------------------------------------------------------------------------- selection
-
     def _of_key(self, key: str | None) -> Any:
         selection = self._select(key or "", lambda: self.deepspeed.load())
         error = selection.decision.error
@@ -419,7 +417,7 @@ class Explanation:
             f"  {candidate.label}: {candidate.state.value}: {candidate.reason}" for candidate in notable
         ]
         if others := ", ".join(f.label for f in reported if f not in notable):
-            lines.append(f"  neither runtime nor device: {others}")
+            lines.append(f"  neither usable runtime nor device: {others}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -173,7 +173,8 @@ def left_to_deepspeed(candidate: Candidate) -> str:
 
 def _repair(candidate: Candidate) -> str:
     """Return what to install in place of a broken package; empty if the reason says it."""
-    if candidate.reason.startswith("[ACC-1") or candidate.upstream:
+    library = "shared object" in candidate.reason  # of the runtime
+    if candidate.reason.startswith("[ACC-1") or candidate.upstream or library:
         return ""
     return f"{candidate.advice or pip_install(candidate.package, options='--upgrade')}; "
 
@@ -206,9 +207,9 @@ def cpu_fallback(candidates: Iterable[Candidate]) -> str:
     others = ", ".join(candidate.label for candidate in reported if not is_notable(candidate))
     why = ": no other accelerator's package or device was found."
     if notable:
-        why = ":\n" + _listed(notable) + (f"\nneither runtime nor device: {others}" if others else "")
+        why = ":\n" + _listed(notable) + (f"\nneither usable runtime nor device: {others}" if others else "")
     elif others:
-        why = f": neither runtime nor device of the installed vendor packages was found ({others})."
+        why = f": no usable runtime and no device of the installed vendor packages was found ({others})."
     return f"Setting accelerator to CPU{why}\nSet DS_ACCELERATOR=cpu if this is what you want; {_SEE}."
 
 

@@ -23,7 +23,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -84,9 +84,6 @@ __all__ = [
     "torch_build",
     "usable_nodes",
 ]
-
-
-# --------------------------------------------------------------------------------------------- the record
 
 
 class Support(Enum):
@@ -220,6 +217,8 @@ class Probe(Protocol):
         ...
 
 
+#: Types of fields of a record; the others are tuples.
+_KINDS = {"str": str, "int": int, "bool": bool}
 #: What a record takes from the table of devices, and what it has to state for a key that is not there.
 _FROM_TABLE = ("distribution", "requires", "install", "priority", "privateuse1", "yields_to")
 _REQUIRED = ("distribution", "requires", "priority")
@@ -277,10 +276,14 @@ class Vendor:
                 if known is None and name in _REQUIRED:
                     raise TypeError(f"the vendor {self.label!r} needs {name}: no table has this key")
                 object.__setattr__(self, name, getattr(known, name, getattr(self, name)))
-        for name in ("priority", "interface"):
-            value = getattr(self, name)
-            if type(value) is not int:
-                raise TypeError(f"the {name} of the vendor {self.key!r} has to be an integer, not {value!r}")
+        for each in fields(self):
+            value, kind = getattr(self, each.name), _KINDS.get(str(each.type), tuple)
+            item = Variable if each.name == "variables" else str
+            parts = value if isinstance(value, tuple) else ()
+            right = type(value) is kind and all(isinstance(part, item) for part in parts)
+            if not right or (each.name == "priority" and value < 0):
+                wanted = f"{each.type}{' from 0' if each.name == 'priority' else ''}"
+                raise TypeError(f"{each.name} of the vendor {self.key!r} has to be {wanted}, not {value!r}")
 
     @property
     def label(self) -> str:
@@ -306,8 +309,6 @@ class Vendor:
         probe: Probe = resolve(self.probe)
         return probe
 
-
-# ------------------------------------------------------------------------------------- helpers for probes
 
 _ASSIGNED = re.compile(r"""^(\w+)\s*(?::[^=\n]+)?=\s*["']([^"'\n]*)["']""", re.MULTILINE)
 
@@ -408,6 +409,7 @@ def runtime_evidence(
     *notes: str,
     distribution: str = "",
     pci_vendor: str = "",
+    built_for: str = "",
 ) -> Evidence:
     """Return the evidence for a device whose runtime is a distribution; imports nothing.
 
@@ -417,15 +419,32 @@ def runtime_evidence(
     notes:        additional sentences for the reason.
     distribution: name of the distribution, if it is not that of the module.
     pci_vendor:   as in `found_devices`.
+    built_for:    pattern of a version that names its torch, with groups for major and minor. A release for another
+                  torch is not imported unless there is a device file: no import could then find the device.
     """
     name = distribution or runtime
     version = distribution_version(name)
     present, found = found_devices(files, pci_vendor)
-    if version is None:
+    if version is None and not _importable(runtime):
         return Evidence(False, present, f"{name} is not installed" + (f"; {found}" if present else ""))
-    untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
-    reason = "; ".join((untested or f"{name} {version}", *notes, found))
+    built, torch = re.search(built_for, version or ""), distribution_version("torch") or ""
+    wanted = ".".join(str(int(part)) for part in (built.groups() if built else ()))
+    if wanted and not in_range(torch, f"=={wanted}.*"):
+        text = f"{name} {version} is built for torch {wanted}; this is torch {torch}"
+        return Evidence(present, present, f"{text}; {found}")
+    tested = version is None or in_range(version, specifier)
+    untested = "" if tested else f"{name} {version} was not tested; {specifier} was"
+    reason = "; ".join((untested or f"{name} {version or 'of unknown version'}", *notes, found))
     return Evidence(True, present or None, reason, untested)
+
+
+def _importable(name: str) -> bool:
+    """Return whether a module is installed without metadata; a folder that an uninstallation has left is not."""
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError, AttributeError):
+        return False
+    return spec is not None and spec.origin is not None
 
 
 def lacks_library(module: str, pattern: str) -> bool:

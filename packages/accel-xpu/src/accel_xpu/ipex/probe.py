@@ -32,9 +32,9 @@ def evidence() -> Evidence:
     if not module_exists(MODULE):
         return Evidence(False, presence.present, f"{MODULE} is not installed{presence.seen}")
     version = distribution_version(MODULE)
-    if version is not None and not in_range(version, IPEX):
-        return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
     installed = f"{MODULE} {version or 'of unknown version'}"
+    if version is not None and not in_range(version, IPEX):
+        return Evidence(False, presence.present, f"{installed} is installed, {IPEX} needed{presence.seen}")
     if lacks_library(MODULE, DEVICE.library):  # it takes seconds to import and replaces kernels of torch
         return Evidence(False, presence.present, f"{installed} is the build for CPUs{presence.seen}")
     return Evidence(True, presence.hardware, f"{installed}; {presence.reason}")
