@@ -220,7 +220,7 @@ def _tasks_of_node(environ: Mapping[str, str]) -> int | None:
 
 def _numbers(environ: Mapping[str, str], names: Names) -> list[int]:
     for name in names:
-        if not environ.get(name, "0").isdecimal() and environ[name]:
+        if not re.fullmatch(r"\d{0,9}", environ.get(name, ""), re.ASCII):
             raise InvalidEnvironment(
                 f"cannot read {name}, which launchers set: {name}={environ[name]!r}; expected a number, 0 or "
                 "above",

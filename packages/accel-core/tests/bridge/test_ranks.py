@@ -47,7 +47,7 @@ ASKED: list[tuple[dict[str, Any], dict[str, str], Sequence[str]]] = [
     ({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, NAMES),  # a batch script, of which there is one
     ({}, {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}, NAMES[:3]),
     ({}, {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}, NAMES[2:3]),
-    ({}, dict.fromkeys(NAMES[:5], "1"), ()),
+    ({}, {**dict.fromkeys(NAMES[:5], "2"), "RANK": "1"}, ()),
     *(({name: value}, {}, ()) for name, value in ARGUMENTS.items()),
 ]
 
@@ -58,6 +58,12 @@ def test_set_variables_are_kept(arguments: Any, given: dict[str, str], added: Se
     assert sorted(ranks.rank_env(arguments, environ)) == sorted(added)
     assert environ.items() >= given.items()
     assert environ.keys() - given.keys() == set(added)
+
+
+@pytest.mark.parametrize("given", [dict.fromkeys(NAMES[:5], "2"), {"PMI_RANK": "5", "PMI_SIZE": "2"}])
+def test_rank_beyond_the_size_is_an_error(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidEnvironment, match="RANK"):
+        ranks.rank_env({}, given)
 
 
 def test_mpi4py_finds_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,11 +75,13 @@ def derived(
 
     Raises `InvalidEnvironment`.
     """
+    ranks = launched(environ)
+    if ranks.rank is not None and ranks.size is not None and ranks.rank >= ranks.size:
+        raise _unknown(ranks, ["RANK"], environ)
     if all(environ.get(name) for name in REQUIRED):
         return {}
     if any(name in environ for name in _SERVICES) and OPEN_MPI.rank[0] in environ:
         return {}
-    ranks = launched(environ)
     if ranks.size == 1 or (ranks.rank, ranks.size, ranks.local_rank) == (None, None, None):
         return None
     address = environ.get("MASTER_ADDR") or first_host(ranks, environ)
