@@ -119,7 +119,7 @@ def is_local_rank_zero() -> bool:
 
 def system_root() -> Path:
     """Return the root folder of /dev and /sys: `/`, or the folder of a recorded machine (ACCEL_SYSROOT)."""
-    return Path(SYSROOT.get())
+    return Path(SYSROOT.get() or SYSROOT.default)
 
 
 VARIABLES = tuple(each for each in vars().copy().values() if isinstance(each, Variable))

@@ -67,7 +67,10 @@ class AccelError(Exception):
 
 def in_short(error: BaseException) -> str:
     """Return the first line of an error's text, without code and advice; empty if the error has no text."""
-    text = error.message if isinstance(error, AccelError) else str(error)
+    try:
+        text = error.message if isinstance(error, AccelError) else str(error)
+    except Exception:  # a runtime's own class
+        return "an error whose text cannot be made"
     return text.strip().partition("\n")[0]
 
 

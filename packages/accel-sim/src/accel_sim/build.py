@@ -183,7 +183,7 @@ def _compile_library(extension: Extension, target: Path) -> None:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
             f"the simulated device does not compile for torch {version['__version__']}",
-            do="install another torch or a newer accel-sim; the command was: " + " ".join(result.args),
+            do="repair the cause below, or install another torch; the command was: " + " ".join(result.args),
             details="\n".join(errors[:5]) or result.stderr[-500:],
         )
     _say(extension, f"ready after {time.monotonic() - started:.0f} s")

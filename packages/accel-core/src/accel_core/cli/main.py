@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import errno
 import functools
 import importlib.metadata
 import importlib.util
+import io
 import os
 import re
 import sys
@@ -172,18 +174,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     former = " ".join(arguments[:2])
     arguments = [*_FORMER.get(former, arguments[:2]), *arguments[2:]]
+    if sys.stdout is None:  # it was closed when Python started
+        sys.stdout = io.StringIO()
+    with contextlib.suppress(AttributeError):  # not a terminal or a file
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         status = _run(arguments)
-        if sys.stdout is not None:  # None: it was closed when Python started
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except AccelError as error:
         print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has closed the pipe. Python's flush at exit must not raise again.
+    except OSError as error:
+        # The reader (`| head`) has closed the pipe, the disk is full, or there is no temporary folder.
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO) and "temporary" not in str(error):
+            raise
+        if error.errno != errno.EPIPE:
+            print(f"accel: {error}", file=sys.stderr)
+        # Python's flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -217,9 +227,6 @@ def _run(arguments: Sequence[str]) -> int:
         return called.run(parsed)
     except ModuleNotFoundError as error:  # of an import that this command makes when it needs it
         raise found[str(wanted)].lacking(error) or error from error
-
-
-# ---------------------------------------------------------------------------- what commands share
 
 
 def program_words(

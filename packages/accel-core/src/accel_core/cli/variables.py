@@ -8,6 +8,7 @@ import argparse
 import json
 
 from accel_core.env import VARIABLES, Variable
+from accel_core.processes import stdout_to_stderr
 from accel_core.selection.candidates import discover
 
 
@@ -27,7 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _installed() -> list[Variable]:
     """Return core's variables and those of the installed vendor packages."""
-    return [*VARIABLES, *(variable for vendor in discover().vendors for variable in vendor.variables)]
+    with stdout_to_stderr():  # a record may print
+        vendors = discover().vendors
+    return [*VARIABLES, *(variable for vendor in vendors for variable in vendor.variables)]
 
 
 def _entry(variable: Variable) -> dict[str, str | bool | None]:

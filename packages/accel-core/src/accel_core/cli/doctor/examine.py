@@ -501,9 +501,6 @@ def _with_answer(candidate: Candidate, answer: Candidate) -> Candidate:
     return replace(candidate, devices=answer.devices, reason=f"{candidate.reason}; {answer.reason}")
 
 
-# ----------------------------------------------------------------------------------- in the child
-
-
 def import_torch() -> dict[str, Any]:
     """Import torch; returns its version and the backend that holds PrivateUse1 afterwards, or the error."""
     try:

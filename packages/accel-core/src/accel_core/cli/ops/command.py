@@ -90,8 +90,6 @@ def _print_json(device: str, rows: Iterable[Row]) -> None:
     print(json.dumps({"accelerator": device, "ops": [asdict(row) for row in rows]}, indent=2))
 
 
-# ------------------------------------------------------------------------------ loading in a child
-
 #: Runs `listing.main` in the child.
 _CHILD = ("-c", "from accel_core.cli.ops.listing import main; main()")
 #: Time limit of the selection, which imports torch and a runtime.

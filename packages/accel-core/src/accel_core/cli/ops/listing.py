@@ -80,9 +80,6 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").removesuffix("builder")
 
 
-# ----------------------------------------------------------------------------------- in the child
-
-
 def select(*builders: str) -> dict[str, Any]:
     """Select the accelerator; returns its name and the rows of the builders (default: all).
 
