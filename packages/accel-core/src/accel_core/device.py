@@ -137,8 +137,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self.visible = visible
         _add_torch_names(getattr(torch, name, None), self)
 
-    # ------------------------------------------------------------------------------------- device
-
     def is_available(self) -> bool:
         return bool(self.device_module.is_available())
 
@@ -172,8 +170,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     def range_pop(self, domain: str | None = None) -> None:
         pass
 
-    # ------------------------------------------------------------------------------------- random
-
     def random(self) -> ModuleType:
         return torch.random
 
@@ -204,8 +200,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         generator: torch.Generator = self.device_module.default_generators[device_index]
         return generator
 
-    # ------------------------------------------------------------------------------------ streams
-
     @property
     def Stream(self) -> Any:
         return self.device_module.Stream
@@ -225,8 +219,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return cast(Any, self.device_module)._lazy_call(callback)  # private in every module
-
-    # ------------------------------------------------------------------------------------- memory
 
     def empty_cache(self) -> None:
         self.device_module.empty_cache()
@@ -270,8 +262,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
         return () if is_torchs_accelerator(self._name) else (self._name,)
 
-    # ------------------------------------------------------------------------------------- dtypes
-
     def is_bf16_supported(self) -> bool:
         return bool(self.device_module.is_bf16_supported())
 
@@ -310,8 +300,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         capturing = getattr(self.device_module, "is_current_stream_capturing", None)
         return bool(capturing and capturing())
 
-    # ------------------------------------------------------------------------------------ tensors
-
     def tensor_constructor(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
         """Return the value of `FloatTensor` etc. for a dtype; override it if the runtime has its own types."""
         return partial(torch.tensor, dtype=dtype, device=self._name)
@@ -327,8 +315,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         return self._is_own[tensor.device]
 
-    # ---------------------------------------------------------------------------------------- ops
-
     def op_builder_dir(self) -> str:
         return self.op_table.package
 
@@ -342,8 +328,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         from torch.utils.cpp_extension import BuildExtension
 
         return BuildExtension
-
-    # ------------------------------------------------------------------------------------- launch
 
     def communication_backend_name(self) -> str:
         return self._communication_backend_name

@@ -204,9 +204,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         self._communication_backend_name: str | None = None
         self._compile_backend: str | None = None
 
-    # ----------------------------------------------------------------------------------------- device
-    # Names, indices and number of devices, and synchronization with them.
-
+    # --- device: Names, indices and number of devices, and synchronization with them.
     #: True if range_push takes an NVTX domain and category.
     supports_nvtx_domain: bool = False
 
@@ -266,9 +264,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def range_pop(self, domain: str | None = None) -> None:
         """Close the innermost profiler range."""
 
-    # ----------------------------------------------------------------------------------------- random
-    # The random number generators of the devices.
-
+    # --- random: The random number generators of the devices.
     @abstractmethod
     def random(self) -> ModuleType:
         """Return the module with `fork_rng`: torch.random."""
@@ -297,9 +293,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def default_generator(self, device_index: int) -> torch.Generator:
         """Return the default generator of a device."""
 
-    # ----------------------------------------------------------------------------------------- stream
-    # Streams, in which device work is queued, and events recorded in them, of the runtime's own types.
-
+    # --- stream: Streams, in which device work is queued, and events recorded in them, of the runtime's own types.
     @property
     @abstractmethod
     def Stream(self) -> Any:
@@ -326,9 +320,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Call `callback` when the runtime is initialized: now if it is, else right after its initialization."""
 
-    # ----------------------------------------------------------------------------------------- memory
-    # Total, used and peak device memory.
-
+    # --- memory: Total, used and peak device memory.
     @abstractmethod
     def empty_cache(self) -> None:
         """Release unused blocks of the caching allocator."""
@@ -383,9 +375,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         """Deprecated name of `reset_peak_memory_stats`."""
         self.reset_peak_memory_stats(device_index)
 
-    # ------------------------------------------------------------------------------------------ dtype
-    # The floating point types that can be used for training.
-
+    # --- dtype: The floating point types that can be used for training.
     @abstractmethod
     def is_bf16_supported(self) -> bool:
         """Return whether models can be trained in bfloat16."""
@@ -410,9 +400,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         """Return whether a Triton grouped GEMM is faster than torch._grouped_mm here."""
         return False
 
-    # ------------------------------------------------------------------------------------------ graph
-    # Graph capture. By default there is none: `create_graph` returns None and a capture runs the code inside.
-
+    # --- graph: By default there is none: `create_graph` returns None, and a capture runs the code inside.
     def create_graph(self) -> Any:
         """Return a new empty graph, None if the device has no graphs."""
         return None
@@ -430,9 +418,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         """Return whether the current stream is capturing."""
         return False
 
-    # ----------------------------------------------------------------------------------------- tensor
-    # Typed constructors: `FloatTensor([1.0, 2.0])` returns a tensor on the device.
-
+    # --- tensor: Typed constructors: `FloatTensor([1.0, 2.0])` returns a tensor on the device.
     BFloat16Tensor = _constructor("bfloat16")
     ByteTensor = _constructor("uint8")
     DoubleTensor = _constructor("float64")
@@ -445,9 +431,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor is on a device of this type."""
 
-    # --------------------------------------------------------------------------------------------- op
-    # Op builders, by upstream's class names, such as `FusedAdamBuilder`.
-
+    # --- op: Op builders, by upstream's class names, such as `FusedAdamBuilder`.
     @abstractmethod
     def op_builder_dir(self) -> str:
         """Return the package that defines the builders; DeepSpeed imports every module in it."""
@@ -464,9 +448,7 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def build_extension(self) -> Any:
         """Return the setuptools command class that builds extensions for this device."""
 
-    # ----------------------------------------------------------------------------------------- launch
-    # Settings for a launcher that starts ranks on this device.
-
+    # --- launch: Settings for a launcher that starts ranks on this device.
     @abstractmethod
     def communication_backend_name(self) -> str:
         """Return the backend for torch.distributed.init_process_group: `hccl`, `gloo`, …"""

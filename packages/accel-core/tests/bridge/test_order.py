@@ -351,9 +351,6 @@ def test_runtime_that_aborts_is_named_last(both: Any) -> None:
     assert "accel_toy/probe.py" in died.err
 
 
-# ------------------------------------------------------------------------------- deepspeed came first
-
-
 def test_deepspeeds_earlier_choice_is_replaced(both: Any) -> None:
     said = both.run(
         """

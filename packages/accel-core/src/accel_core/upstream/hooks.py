@@ -69,8 +69,6 @@ def patch_deepspeed(current: CurrentAccelerator) -> None:
     _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
 
 
-# ------------------------------------------------------------------------------------- the op builders
-
 _loaded: dict[type, dict[str, Any]] = {}
 
 
@@ -172,9 +170,6 @@ def _patch_builders(current: CurrentAccelerator) -> None:
         with contextlib.suppress(ModuleNotFoundError):
             module = importlib.import_module(name)
             vars(module).update(_forwarding(module))
-
-
-# ---------------------------------------------------------------------------------------- the hooks
 
 
 def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[ModuleType], None]]]:
