@@ -160,13 +160,11 @@ CASES: dict[str, tuple[str, str | None]] = {
     "format": ("torch.device('cuda:{}'.format(rank))", "torch.device(A.device_name(rank))"),
     "plus": ("torch.device('cuda:' + str(rank))", "torch.device(A.device_name(rank))"),
     "default evaluated at import, in a library": ("def f(device=torch.device('cuda')):\n    return device", None),
-    # ternaries with flags
     "true or false": ("use = True if torch.cuda.is_available() else False", "use = A.device_name() != \"cpu\""),
     # guards
     "guard of a copy": ("if torch.cuda.is_available():\n    model.cuda()",
         "if A.is_available():\n    model.to(A.device_name())"),
     "after another device": ("if torch.xpu.is_available():\n    d = 'xpu'\nelif torch.cuda.is_available():\n    d = 'cuda'", None),
-    # integers
     # data-parallel
     "device_ids": ("from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m, device_ids=[0], output_device=0)",
         "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m)"),
@@ -245,7 +243,6 @@ CASES: dict[str, tuple[str, str | None]] = {
     "script by decorator": ("@torch.jit.script\ndef f(x):\n    return x.cuda() if x.is_cuda else x.to('cuda')", None),
     "script by call": ("def f(x):\n    return x.to('cuda')\n\n\ng = torch.jit.script(f)", None),
     "cuda of a parameter": ("def f(x, device=None):\n    return x.cuda(device)", None),
-    # odd expressions
     "device or the CPU's": ("d = torch.cuda.current_device() if f else torch.device('cpu')",
         "d = A.current_device_name() if f else torch.device('cpu')"),
     "not available, or": ("d = 'cpu' if i is None or not torch.cuda.is_available() else f'cuda:{i}'",

@@ -19,7 +19,6 @@ from accel_port.targets import PortTarget
 RELEVANT = re.compile(
     r"(?i:cuda|nccl)|GradScaler|autocast|pin_memory|DataParallel|device_ids|\.to\(|device\s*=|torch\.device\(|\.device\("
 )
-_KEEP = re.compile(r"#\s*accel:\s*keep\b|#\s*ignore-cuda\b")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def _once(text: str, target_name: str, facts: ProjectFacts, folder: str) -> Port
     module = Module(text)
     names = _Names(module, target_name)
     context = Context(module, names.target, facts.names_near(module, folder))
-    findings = [f for f in _found(context) if not _kept(f, module)]
+    findings = [f for f in _found(context) if not context.keeps(f.start, f.end)]
     imports = _Imports(module, context, names, facts.shared)
     findings = _settled(findings)
     findings, edits = imports.settle(findings)
@@ -73,11 +72,6 @@ def _found(context: Context) -> list[Finding]:
         if isinstance(node, ast.Attribute) and node in context.done and context.name(node):
             context.done.add(node.value)  # the rest of a dotted name
     return findings
-
-
-def _kept(finding: Finding, module: Module) -> bool:
-    first, last = module.place(finding.start)[0], module.place(finding.end)[0]
-    return any(_KEEP.search(module.line(number)) for number in range(first, last + 1))
 
 
 def _settled(findings: list[Finding]) -> list[Finding]:

@@ -139,6 +139,7 @@ _OWN_NAME = re.compile(
 )
 _CLASS = r"^[ \t]*class +(?P<owner>\w+)"
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
+_KEEP = re.compile(r"#\s*accel:\s*keep\b|#\s*ignore-cuda\b")
 #: In them an expression needs no parentheses, and one of `and` does not either in the others.
 _LOOSE = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If, ast.While, ast.Call, ast.keyword, ast.List, ast.Tuple,
@@ -298,21 +299,57 @@ class Context:
         """Return whether the receiver of `.cuda()` is not an object of a class that defines `cuda` itself."""
         return "cuda" not in self.own_names or self.kinds.of(receiver) in (Kind.TENSOR, Kind.MODULE)
 
-    def harmless(self, statements: Iterable[ast.AST]) -> bool:
+    def harmless(self, statements: Iterable[ast.stmt]) -> bool:
         """Return whether statements change nothing on the CPU once they are ported: they place and wait."""
-        return all(self._harmless_part(node) for statement in statements for node in ast.walk(statement))
+        return all(self._harmless(each) and not self.keeps(*self.module.span(each)) for each in statements)
 
-    def _harmless_part(self, node: ast.AST) -> bool:
-        match node:
-            case ast.Global() | ast.Delete() | ast.Return() | ast.Raise() | ast.Yield() | ast.YieldFrom():
-                return False
-            case ast.Call():
-                return self._harmless_call(node)
-            case ast.Assign(value=value):
-                return isinstance(value, (ast.Call, ast.ListComp))
-            case ast.Attribute(attr=name):
-                return not name.startswith(("half", "bfloat16"))
-        return True
+    def _harmless(self, statement: ast.stmt) -> bool:
+        match statement:
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return True
+            case ast.Expr(value=ast.Call() as call):
+                waits = self.cuda_name(call.func) in _WAITS and all(map(_is_plain, _given(call)))
+                return waits or self._moves(call)
+            case ast.Assign(targets=[ast.Tuple(elts=places)], value=ast.Tuple(elts=moved)):
+                pairs = list(zip(places, moved, strict=False))
+                return len(places) == len(moved) and all(self._moves(call, place) for place, call in pairs)
+            case ast.Assign(targets=[place], value=call):
+                return self._moves(call, place)
+        return False
+
+    def _moves(self, call: ast.expr, place: ast.expr | None = None) -> bool:
+        """Return whether a call does no more than move `x`, which is assigned to itself or to nothing."""
+        match call:
+            case ast.Call(func=ast.Attribute(value=x, attr="cuda" | "to" as method)) if not self.name(
+                call.func
+            ):
+                names = ("device", "non_blocking" if method == "cuda" else "dtype")
+                given = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+                known = all(
+                    self._is_device(value)
+                    if name == "device"
+                    else name == "non_blocking" and self.kinds.of(value) is Kind.TRUTH
+                    for name, value in given
+                )
+                same = place is None or self.module.code(place) == self.module.code(x)
+                moves = self.may_move(x) if method == "cuda" else "device" in dict(given)
+                return known and same and moves and _is_plain(x)
+        return False
+
+    def _is_device(self, node: ast.expr) -> bool:
+        """Return whether the port makes an expression the accelerator's device."""
+        if self.calls(node, "torch.device"):
+            assert isinstance(node, ast.Call)
+            return is_cuda_text(next(iter(node.args), None)) and all(map(_is_plain, _given(node)))
+        kind = self.kinds.of(node) if _is_plain(node) else None
+        return (
+            is_cuda_text(node) or kind is Kind.INDEX or (kind is Kind.DEVICE and isinstance(node, ast.Name))
+        )
+
+    def keeps(self, start: int, end: int) -> bool:
+        """Return whether a line between two indices is marked as one that stays."""
+        first, last = self.module.place(start)[0], self.module.place(end)[0]
+        return any(_KEEP.search(self.module.line(number)) for number in range(first, last + 1))
 
     # Findings
 
@@ -499,27 +536,22 @@ class Context:
                 return True
         return isinstance(statement, ast.Expr) and self.calls(statement.value, "sys.exit", "os._exit")
 
-    def _harmless_call(self, node: ast.Call) -> bool:
-        name = self.name(node.func)
-        if name.startswith("torch.cuda."):
-            return name[len("torch.cuda.") :] in _HARMLESS
-        if name == "torch.device":
-            return True
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr == "cuda" and not self.may_move(node.func.value):
-                return False
-            return node.func.attr in _HARMLESS_METHODS and not name
-        return isinstance(node.func, ast.Name) and node.func.id in ("str", "int", "len", "range", "round")
-
 
 def _holds(body: ast.expr | list[ast.stmt], node: ast.AST) -> bool:
     return node in body if isinstance(body, list) else node is body
 
 
-_HARMLESS = words(
-    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated is_available"
-)
-_HARMLESS_METHODS = words("cuda to items values keys parameters format")
+_WAITS = words("synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated")
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Return whether an expression only reads names, attributes, items and constants."""
+    plain = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.expr_context)
+    return all(isinstance(part, plain) for part in ast.walk(node))
 
 
 def merged(edits: list[Edit]) -> list[Edit]:
