@@ -139,6 +139,7 @@ _OWN_NAME = re.compile(
 )
 _CLASS = r"^[ \t]*class +(?P<owner>\w+)"
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
+_MAKES_CUDA = re.compile(r"""[\[(]?([\w.]*\bdevice\(\s*(type=)?)?[fF]?["']cuda[:"']""")
 _KEEP = re.compile(r"#\s*accel:\s*keep\b|#\s*ignore-cuda\b")
 #: In them an expression needs no parentheses, and one of `and` does not either in the others.
 _LOOSE = (
@@ -184,6 +185,8 @@ class Context:
         self.seen: set[str] = set()  # what is reported once a file
         self.uses_torch = bool(re.search(r"\btorch\b|cuda", module.text))
         self._flags = self._flags_set_from_is_available()
+        made = [n for n in module.nodes if isinstance(n, ast.Assign) and self._makes_cuda(n.value)]
+        self._devices = {getattr(t, "id", getattr(t, "attr", "")) for n in made for t in n.targets}
         self._needs = {
             "accelerator": re.compile(re.escape(target.accelerator)),
             "torch": re.compile(rf"(?<![\w.]){re.escape(target.torch)}\."),
@@ -350,6 +353,21 @@ class Context:
         """Return whether a line between two indices is marked as one that stays."""
         first, last = self.module.place(start)[0], self.module.place(end)[0]
         return any(_KEEP.search(self.module.line(number)) for number in range(first, last + 1))
+
+    def is_cuda_device(self, node: ast.expr) -> bool:
+        """Return whether the program makes an expression, or what it is the text of, a CUDA device anywhere."""
+        match node:
+            case ast.Attribute(attr="type" | "index"):
+                return self.is_cuda_device(node.value)
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return name in self._devices
+            case ast.Call(func=ast.Name(id="str"), args=[inner]):
+                return self.is_cuda_device(inner)
+        return self.calls(node, "torch.device") and self._makes_cuda(node)
+
+    def _makes_cuda(self, value: ast.expr) -> bool:
+        code = self.module.code(value)
+        return bool(_MAKES_CUDA.match(code)) and " if " not in code and not self.guarded(value)
 
     # Findings
 

@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from accel_port.expressions import OTHER_DEVICES, device_index, is_constant, is_cuda_text
+from accel_port.expressions import OTHER_DEVICES, device_index, is_constant, is_cuda_text, words
 from accel_port.kinds import OPTION_OBJECTS, Kind
 from accel_port.rules.base import ANY, Context, Edit, Found, Level, Rule
 
@@ -16,6 +16,7 @@ _KERNELS = re.compile(
     r"apex|triton|flash|_C\b|_cuda|cuda_|kernel|_ext\b|ext_|fused|xformers|cupy|numba|bitsandbytes"
 )
 _CHECK = "check the branch on the CPU"
+_LOOKUPS = words("index get count pop remove discard setdefault")
 
 
 class IsCuda(Rule, name="is-cuda", levels=ANY):
@@ -49,17 +50,21 @@ class DeviceComparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPO
     """A device that was compared with CUDA is compared with the accelerator, or with the CPU."""
 
     def visit_Compare(self, node: ast.Compare, context: Context) -> Found:
+        left, op, right = node.left, node.ops[0], node.comparators[0]
+        sides = [left, *node.comparators]
+        parts = [item for side in sides for item in getattr(side, "elts", [side])]
+        made = [p for p in parts if context.is_cuda_device(p) or (is_cuda_text(p) and p not in sides)]
+        looked_up = all(isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops)
+        if looked_up and made and not any(map(is_cuda_text, sides)):
+            direct = isinstance(op, ast.Eq) and any(context.calls(side, "torch.device") for side in made)
+            if direct and len(parts) == 2 and guards_kernel(node, context) is None:
+                return context.finding(node, context.only_on_device(node, []), Level.REVIEW, _CHECK)
+            context.take(*made)
+            context.done.update(sides)
+            return context.report(node, "a device of CUDA, which is the CPU there, is looked up", _CHECK)
         if len(node.ops) != 1:
             return None
-        left, op, right = node.left, node.ops[0], node.comparators[0]
-        if isinstance(op, (ast.In, ast.NotIn)):
-            listed = right.elts if isinstance(right, (ast.List, ast.Tuple, ast.Set)) else []
-            if texts := [item for item in listed if is_cuda_text(item)]:
-                context.done.update(texts)
-                return context.report(node, "a device is looked up in a list", "add the accelerator")
-            text, other = left, right
-        else:
-            text, other = (left, right) if is_cuda_text(left) else (right, left)
+        text, other = (left, right) if is_cuda_text(left) or isinstance(op, ast.In) else (right, left)
         if not is_cuda_text(text) or not isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)):
             return None
         context.done.add(text)
@@ -85,8 +90,25 @@ class DeviceComparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPO
             edits = context.around(other, *around, node)
         return context.finding(node, edits, Level.REVIEW, _CHECK)
 
+    def visit_Name(self, node: ast.expr, context: Context) -> Found:
+        """Report a device that is a key, or one of a list with others."""
+        parent, (call, _) = context.parent(node), context.receives(node)
+        direct = context.calls(node, "torch.device")
+        items = parent.elts if isinstance(parent, ast.List) and direct else []
+        others = [i for i in items if context.calls(i, "torch.device") and not context.is_cuda_device(i)]
+        key = node in getattr(parent, "keys", []) or (isinstance(parent, ast.Subscript) and direct)
+        method = call is not None and getattr(call.func, "attr", "") in _LOOKUPS
+        if not (key or others or method or isinstance(parent, ast.Set)) or not context.is_cuda_device(node):
+            return None
+        context.take(node)
+        return context.report(node, "a device that is looked up", "add the accelerator's")
+
+    visit_Attribute = visit_Name
+
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         func = node.func
+        if context.calls(node, "torch.device"):
+            return self.visit_Name(node, context)
         if not isinstance(func, ast.Attribute) or func.attr != "startswith" or len(node.args) != 1:
             return None
         text = node.args[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from accel_port.expressions import OTHER_DEVICES, is_constant, is_cuda_text, parameters, words
 from accel_port.rules.base import ANY, Context, Edit, Found, Level, Rule, merged
+from accel_port.targets import PortTarget
 
 DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
 _TAKES_DEVICE_FIRST = words(
@@ -31,10 +32,7 @@ class DeviceText:
 
     def edits(self, context: Context) -> list[Edit]:
         """Return the edits that make it the accelerator's device."""
-        target = context.target
-        unsure = context.may_be_imported_on_cpu and not context.guarded(self.node)
-        if target.is_torch and unsure and not _fails_on_cpu(self.node, context):
-            target = target.anywhere
+        target = _target(self.node, context)
         if self.index is None:
             text = self._bare(target.indexed(self.constant), context) if self.constant else target.device
             tight = " if " in text and not self.constant and not context.stands_alone(self.node)
@@ -77,6 +75,13 @@ def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
                 case ast.Call(args=[], keywords=[ast.keyword(arg=name, value=index)]):
                     return DeviceText(node, index) if text == f"cuda:{{{name}}}" else None
     return None
+
+
+def _target(node: ast.expr, context: Context) -> PortTarget:
+    """Return the target, which for torch chooses the CPU where a device may be made without one."""
+    unsure = context.may_be_imported_on_cpu and not context.guarded(node)
+    anywhere = context.target.is_torch and unsure and not _fails_on_cpu(node, context)
+    return context.target.anywhere if anywhere else context.target
 
 
 def _fails_on_cpu(node: ast.AST, context: Context) -> bool:
@@ -184,11 +189,8 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
     """The text of a CUDA device becomes the accelerator's device."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
-        return (
-            self._with_index(node, context)
-            if context.calls(node, "torch.device")
-            else self._text(node, context)
-        )
+        made = context.calls(node, "torch.device")
+        return self._with_index(node, context) if made else self._text(node, context)
 
     def _text(self, node: ast.expr, context: Context) -> Found:
         text = device_text(node, context)
@@ -222,13 +224,7 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
         kind, index = node.args
         context.done.add(kind)
         if context.target.is_torch:
-            unsure = (
-                context.may_be_imported_on_cpu
-                and not context.guarded(node)
-                and not _fails_on_cpu(node, context)
-            )
-            target = context.target.anywhere if unsure else context.target
-            return context.finding(node, [context.edit(kind, target.device)])
+            return context.finding(node, [context.edit(kind, _target(node, context).device)])
         gone = Edit(context.module.span(kind)[0], context.module.span(index)[0], "")
         return context.finding(node, [gone, *context.named_device(index)])
 
