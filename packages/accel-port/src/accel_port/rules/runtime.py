@@ -263,17 +263,28 @@ class Seed(Rule, name="seed"):
     def _follows_same_seed(self, node: ast.Call, context: Context) -> bool:
         statement = context.module.statement(node)
         seed = ast.dump(node.args[0]) if node.args else ""
+        read = _names(node.args, ast.Load)
         block = context.module.block(statement)
         for earlier in reversed(block[: block.index(statement)]):
             call = earlier.value if isinstance(earlier, ast.Expr) else None
+            parts = _parts([*call.args] if isinstance(call, ast.Call) else [earlier])
+            if _names([earlier], ast.Store) & read or any(
+                isinstance(p, (ast.Call, ast.Await)) for p in parts
+            ):
+                return False
             if context.calls(call, "torch.manual_seed", "torch.random.manual_seed"):
                 assert isinstance(call, ast.Call)
                 return bool(call.args) and ast.dump(call.args[0]) == seed
-            if isinstance(call, ast.Call) and context.name(call.func).startswith(self._QUIET):
-                continue
-            if not isinstance(earlier, ast.Assign) or any(isinstance(p, ast.Call) for p in ast.walk(earlier)):
+            quiet = isinstance(call, ast.Call) and context.name(call.func).startswith(self._QUIET)
+            if not quiet and not isinstance(earlier, ast.Assign):
                 return False
         return False
+
+
+def _names(nodes: Iterable[ast.AST], when: type[ast.expr_context]) -> set[object]:
+    """Return the names and attributes that are read or stored; an item is any item."""
+    parts = [part for part in _parts(nodes) if isinstance(getattr(part, "ctx", None), when)]
+    return {getattr(part, "id", getattr(part, "attr", ast.Subscript)) for part in parts}
 
 
 class DeviceCount(Rule, name="device-count", levels=(Level.REWRITTEN, Level.REVIEW)):
