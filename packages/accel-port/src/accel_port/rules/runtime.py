@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from accel_port.expressions import (
     PRIMARY,
     argument,
-    device_index,
     is_constant,
     is_cuda_text,
     keyword,
@@ -19,7 +18,7 @@ from accel_port.expressions import (
     words,
 )
 from accel_port.kinds import Kind
-from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, applied
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
 from accel_port.rules.devices import DEVICE_NAME, device_text, takes_device
 from accel_port.targets import RAISE_WITHOUT_DEVICE
@@ -324,43 +323,72 @@ class DeviceProperties(Rule, name="properties"):
     """Total and free memory, and generators, come from the accelerator's own functions."""
 
     def visit_Attribute(self, node: ast.expr, context: Context) -> Found:
-        own, module = context.target.accelerator, f"{context.target.torch}.get_device_module()"
-        is_torch = context.target.is_torch
-        place: ast.AST = node
+        own, torch = context.target.accelerator, f"{context.target.torch}.get_device_module()"
+        is_torch, edits = context.target.is_torch, None
         match node:
             case ast.Attribute(value=ast.Call() as call, attr="total_memory") if context.calls(
                 call, "torch.cuda.get_device_properties"
             ):
-                text = f"{own}.total_memory({self._index(call, context)})"
-                if is_torch:
-                    place, text = call.func, f"{module}.get_device_properties"
+                edits = around_index(_given(call), context, f"{own}.total_memory(", node)
+                edits = [context.edit(call.func, f"{torch}.get_device_properties")] if is_torch else edits
             case ast.Subscript(value=value) if context.name(value) == "torch.cuda.default_generators":
-                text = f"{own}.default_generator({context.module.code(node.slice)})"
-                if is_torch:
-                    place, text = value, f"{module}.default_generators"
+                edits = context.around(node.slice, f"{own}.default_generator(", ")", node)
+                edits = [context.edit(value, f"{torch}.default_generators")] if is_torch else edits
             case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=0 | 1 as which)) if (
                 context.calls(call, "torch.cuda.mem_get_info") and not is_torch
             ):
-                text = f"{own}.{'total' if which else 'available'}_memory({self._index(call, context)})"
+                text = f"{own}.{'total' if which else 'available'}_memory("
+                edits = around_index(_given(call), context, text, node)
             case ast.Call() if context.calls(node, "torch.cuda.mem_get_info") and not is_torch:
-                index = self._index(node, context)
-                text = f"{own}.available_memory({index}), {own}.total_memory({index})"
-                text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
+                edits = self._both(node, context)
             case _:
                 return None
         asked = getattr(node, "value", node)
         context.done.update([asked, getattr(asked, "func", asked)])
-        return context.finding(node, [context.edit(place, text)])
+        context.take(*[] if edits else [node])
+        advice = "" if edits else "give an index"
+        return context.finding(node, edits or (), advice=advice)
 
     visit_Subscript = visit_Call = visit_Attribute
 
     @staticmethod
-    def _index(call: ast.Call, context: Context) -> str:
-        given = call.args[0] if call.args else next((k.value for k in call.keywords), None)
-        if given is None or context.calls(given, "torch.cuda.current_device"):
-            return ""
-        index = device_as_index(given, context)
-        return context.module.code(given) if index is None else "" if index == "None" else index
+    def _both(call: ast.Call, context: Context) -> list[Edit] | None:
+        """Return the edits for free and total memory, which name the index twice: None if it is not a plain one."""
+        (start, end), text = context.module.span(call), context.module.text
+        made = applied(text, around_index(_given(call), context, "\0(", call) or ())
+        both = made[start : len(made) - len(text) + end]
+        if both.count("(") != 1 or not both.startswith("\0"):
+            return None
+        names = (f"{context.target.accelerator}.{name}_memory" for name in ("available", "total"))
+        both = ", ".join(both.replace("\0", name) for name in names)
+        context.take(*call.args, *call.keywords)
+        return [context.edit(call, both if isinstance(context.parent(call), ast.Assign) else f"({both})")]
+
+
+def _given(call: ast.Call) -> ast.expr | None:
+    return next(iter([*call.args, *(k.value for k in call.keywords)]), None)
+
+
+def around_index(
+    given: ast.expr | None, context: Context, before: str, outer: ast.AST, none: str = ""
+) -> list[Edit] | None:
+    """Return the edits that call a function with the index of a device, None if that may be a device's text.
+
+    What is in the index is left to the other rules.
+    """
+    text, after = device_text(given, context), ")" if before else ""
+    if given is None or context.calls(given, "torch.cuda.current_device") or (text and text.index is None):
+        context.take(*[given] if given else [])
+        return [context.edit(outer, f"{before}{text.constant or none if text else none}{after}")]
+    if text is not None and text.index is not None:
+        context.take(given)
+        context.done.difference_update(ast.walk(text.index))
+        context.opened.update([given] if isinstance(given, ast.JoinedStr) else [])
+        return context.around(text.index, before, after, outer)
+    if context.kinds.of(given) is not Kind.DEVICE:
+        return None if context.kinds.of(given) is Kind.TEXT else context.around(given, before, after, outer)
+    loose = not isinstance(given, PRIMARY)
+    return context.around(given, before + "(" * loose, f"{')' * loose}.index{after}", outer)
 
 
 class DeviceContext(Rule, name="device-context", levels=ANY):
@@ -378,33 +406,27 @@ class DeviceContext(Rule, name="device-context", levels=ANY):
         name, given = context.cuda_name(call.func), call.args[0]
         if name not in ("device", "device_of"):
             return None
-        index = device_as_index(given, context)
-        if name == "device_of":
-            simple = isinstance(given, ast.Name | ast.Attribute)
-            index = f"{context.module.code(given)}.device.index" if simple else None
+        simple = isinstance(given, ast.Name | ast.Attribute)
+        known = (
+            simple
+            if name == "device_of"
+            else device_text(given, context) or context.kinds.of(given) in _PLACES
+        )
         context.done.add(call.func)
         if kernel := launches_kernel(body, context):
             return context.report(call, f"a context for {kernel}, which is CUDA's", "keep it")
+        before = f"{context.target.device_index}("
         if not context.target.device_index:
             message = "DeepSpeed's interface has no context for the current device"
             return context.report(call, message, ADVICE[name])
-        if index is None:
+        if not known:
             return context.report(call, "a context for an x that may be an index or a device", ADVICE[name])
-        context.take(given)
-        return context.rewrite(call, f"{context.target.device_index}({index})")
+        if name == "device_of":
+            return context.finding(call, context.around(given, before, ".device.index)", call))
+        return context.finding(call, around_index(given, context, before, call, "None") or ())
 
 
-def device_as_index(given: ast.expr, context: Context) -> str | None:
-    """Return the index of what torch.cuda.device takes as a device, None if it may be a device or an index."""
-    if context.calls(given, "torch.cuda.current_device"):
-        return f"{context.target.function('current_device')}()"
-    if is_cuda_text(given):
-        return device_index(given) or "None"
-    kind = context.kinds.of(given)
-    if kind is Kind.DEVICE:
-        code = context.module.code(given)
-        return f"{code}.index" if isinstance(given, PRIMARY) else f"({code}).index"
-    return context.module.code(given) if kind in (Kind.INDEX, Kind.NONE) else None
+_PLACES = (Kind.DEVICE, Kind.INDEX, Kind.NONE)
 
 
 class RuntimeFunction(Rule, name="runtime", levels=ANY):
@@ -436,18 +458,10 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
         mistaken = self._device_as_index(call, name, context)
         if mistaken is not None and not target.is_torch:
             level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
-            given = device_text(mistaken, context)
-            if given is None:
-                known = context.kinds.of(mistaken) is Kind.DEVICE
-                advice = "" if known else "check that it is not a device: give the index of one"
-                edits += context.around(mistaken, after=".index") if known else []
-            elif given.index is None:
-                context.done.add(mistaken)
-                edits.append(context.edit(mistaken, given.constant or "None"))
+            if device_text(mistaken, context) is None and context.kinds.of(mistaken) is not Kind.DEVICE:
+                advice = "check that it is not a device: give the index of one"
             else:
-                context.done.add(mistaken)
-                context.opened.update([mistaken] if isinstance(mistaken, ast.JoinedStr) else [])
-                edits += context.around(given.index, outer=mistaken)
+                edits += around_index(mistaken, context, "", mistaken, "None") or []
         guarded = context.guarded(node)
         if target.is_torch and name in RAISE_WITHOUT_DEVICE and not guarded:
             return context.called_on_device(call, edits, "{}" if name == "memory_stats" else "0")
