@@ -8,15 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from accel_port.expressions import (
-    PRIMARY,
-    argument,
-    is_constant,
-    is_cuda_text,
-    keyword,
-    named,
-    words,
-)
+from accel_port.expressions import PRIMARY, argument, is_constant, is_cuda_text, keyword, named, words
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, applied
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
