@@ -45,11 +45,9 @@ def run(args: argparse.Namespace) -> int:
     """Port; returns the exit status: 1 with --check if something is left, 2 if a file is not ported."""
     try:
         return _run(args)
-    except PortError as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
-    except OSError as error:
-        sys.stderr.write(f"accel port: {error.filename}: {error.strerror}\n")
+    except (PortError, OSError) as error:
+        prefix = "" if isinstance(error, PortError) else f"accel port: {error.filename}: {error.strerror}"
+        sys.stderr.write(f"{prefix or error}\n")
         return FAILED
 
 

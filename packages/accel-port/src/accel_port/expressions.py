@@ -29,9 +29,8 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 def is_cuda_text(node: ast.AST | None) -> bool:
     """Return whether an expression is the text of a CUDA device, `"cuda"` or `"cuda:1"`."""
-    return (
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
-    )
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and bool(_DEVICE.fullmatch(text))
 
 
 def texts_in(code: str) -> int:

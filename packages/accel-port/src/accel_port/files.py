@@ -44,11 +44,7 @@ class Text:
 
 
 def found_in(paths: Iterable[Path]) -> list[Path]:
-    """Return the Python files and notebooks of files and folders, sorted, each once; links are not followed.
-
-    Raises:
-        PortError: a path does not exist, or is a file of another kind.
-    """
+    """Return the Python files and notebooks of paths, sorted, each once, without links; or raise `PortError`."""
     files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
@@ -114,11 +110,9 @@ def refuse_dirty(paths: Iterable[Path]) -> None:
 def write_all(changes: Mapping[Path, tuple[bytes, bytes]], root: Path) -> None:
     """Write every file or none. `changes` has the bytes before and after.
 
-    Each file is written to a temporary neighbour and then renamed; renamed files are restored if a later one fails.
-
-    Raises:
-        PortError: a file has changed since it was read, is a link, is outside of the root, or cannot be written.
+    Raises `PortError` if a file has changed since it was read, is a link or outside of the root, or cannot be written.
     """
+    # Each is written to a temporary neighbour and then renamed; renamed files are restored if a later one fails.
     prepared: list[tuple[Path, Path]] = []
     done: list[Path] = []
     current = root

@@ -103,10 +103,8 @@ class ProjectFacts:
         return frozenset(found)
 
     def names_near(self, module: Module, folder: str) -> frozenset[str]:
-        """Return the names that objects in a file may define themselves: it names the class, or lies next to it.
-
-        A program that imports no other module of the files has no objects of their classes.
-        """
+        """Return the names that objects in a file may define themselves: it names the class, or lies next to it."""
+        # A program that imports no other module of the files has no objects of their classes.
         bindings = [b for bs in module.module_scope.bindings.values() for b in bs if b.imported]
         imported = {name.partition(".")[0] for name in (*module.stars, *(b.imported for b in bindings))}
         imported.discard("torch")  # a folder of that name is not what is meant
@@ -247,8 +245,6 @@ class Context:
         """Return whether an expression at the place of a node needs no parentheses, unless it is a tuple."""
         return isinstance(self.parent(node), _LOOSE)
 
-    # The CPU
-
     def tests_cuda(self, test: ast.AST) -> bool:
         """Return whether a condition holds only where torch.cuda is available, or a flag of the program says so."""
         match test:
@@ -323,20 +319,16 @@ class Context:
     def _moves(self, call: ast.expr, place: ast.expr | None = None) -> bool:
         """Return whether a call does no more than move `x`, which is assigned to itself or to nothing."""
         match call:
-            case ast.Call(func=ast.Attribute(value=x, attr="cuda" | "to" as method)) if not self.name(
-                call.func
-            ):
+            case ast.Call(func=ast.Attribute(value=x, attr="cuda" | "to" as method) as func):
                 names = ("device", "non_blocking" if method == "cuda" else "dtype")
                 given = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-                known = all(
-                    self._is_device(value)
-                    if name == "device"
-                    else name == "non_blocking" and self.kinds.of(value) is Kind.TRUTH
-                    for name, value in given
-                )
+                flags = [value for name, value in given if name == "non_blocking"]
+                places = [value for name, value in given if name == "device"]
+                known = len(flags) + len(places) == len(given) and all(map(self._is_device, places))
+                known &= all(self.kinds.of(flag) is Kind.TRUTH for flag in flags)
                 same = place is None or self.module.code(place) == self.module.code(x)
                 moves = self.may_move(x) if method == "cuda" else "device" in dict(given)
-                return known and same and moves and _is_plain(x)
+                return known and same and moves and _is_plain(x) and not self.name(func)
         return False
 
     def _is_device(self, node: ast.expr) -> bool:
@@ -345,9 +337,8 @@ class Context:
             assert isinstance(node, ast.Call)
             return is_cuda_text(next(iter(node.args), None)) and all(map(_is_plain, _given(node)))
         kind = self.kinds.of(node) if _is_plain(node) else None
-        return (
-            is_cuda_text(node) or kind is Kind.INDEX or (kind is Kind.DEVICE and isinstance(node, ast.Name))
-        )
+        named = kind is Kind.DEVICE and isinstance(node, ast.Name)
+        return named or kind is Kind.INDEX or is_cuda_text(node)
 
     def keeps(self, start: int, end: int) -> bool:
         """Return whether a line between two indices is marked as one that stays."""
@@ -369,8 +360,6 @@ class Context:
         code = self.module.code(value)
         return bool(_MAKES_CUDA.match(code)) and " if " not in code and not self.guarded(value)
 
-    # Findings
-
     def edit(self, node: ast.AST, text: str) -> Edit:
         """Return the edit that replaces a node."""
         return Edit(*self.module.span(node), text)
@@ -378,10 +367,7 @@ class Context:
     def around(
         self, inner: ast.AST, before: str = "", after: str = "", outer: ast.AST | None = None
     ) -> list[Edit]:
-        """Return the edits that put texts around an expression, in place of what an outer one has around it.
-
-        An expression of several parts gets parentheses before an attribute.
-        """
+        """Return the edits that put texts around an expression, in place of what an outer one has around it."""
         if after.startswith(".") and not isinstance(inner, PRIMARY):
             before, after = f"{before}(", f"){after}"
         start, end = self.module.span(outer or inner)

@@ -259,9 +259,8 @@ class Seed(Rule, name="seed"):
         for earlier in reversed(block[: block.index(statement)]):
             call = earlier.value if isinstance(earlier, ast.Expr) else None
             parts = _parts([*call.args] if isinstance(call, ast.Call) else [earlier])
-            if _names([earlier], ast.Store) & read or any(
-                isinstance(p, (ast.Call, ast.Await)) for p in parts
-            ):
+            calls = any(isinstance(part, (ast.Call, ast.Await)) for part in parts)
+            if calls or _names([earlier], ast.Store) & read:
                 return False
             if context.calls(call, "torch.manual_seed", "torch.random.manual_seed"):
                 assert isinstance(call, ast.Call)
@@ -291,9 +290,8 @@ class DeviceCount(Rule, name="device-count", levels=(Level.REWRITTEN, Level.REVI
             return context.rewrite(node, text)
         if not context.may_run_on_cpu:
             message = "on the CPU device_count() is the number of NUMA nodes, where torch.cuda's was 0"
-            return context.rewrite(
-                node, text, Level.REVIEW, "check what the program does with it on the CPU", message
-            )
+            advice = "check what the program does with it on the CPU"
+            return context.rewrite(node, text, Level.REVIEW, advice, message)
         compared = context.parent(node)
         if self._is_over(compared, node):
             # False on the CPU, as the comparison with 0 was.
@@ -364,10 +362,7 @@ def _given(call: ast.Call) -> ast.expr | None:
 def around_index(
     given: ast.expr | None, context: Context, before: str, outer: ast.AST, none: str = ""
 ) -> list[Edit] | None:
-    """Return the edits that call a function with the index of a device, None if that may be a device's text.
-
-    What is in the index is left to the other rules.
-    """
+    """Return the edits that call a function with the index of a device, None if that may be a device's text."""
     text, after = device_text(given, context), ")" if before else ""
     if given is None or context.calls(given, "torch.cuda.current_device") or (text and text.index is None):
         context.take(*[given] if given else [])
@@ -398,12 +393,9 @@ class DeviceContext(Rule, name="device-context", levels=ANY):
         name, given = context.cuda_name(call.func), call.args[0]
         if name not in ("device", "device_of"):
             return None
-        simple = isinstance(given, ast.Name | ast.Attribute)
-        known = (
-            simple
-            if name == "device_of"
-            else device_text(given, context) or context.kinds.of(given) in _PLACES
-        )
+        known = device_text(given, context) or context.kinds.of(given) in _PLACES
+        if name == "device_of":
+            known = isinstance(given, ast.Name | ast.Attribute)
         context.done.add(call.func)
         if kernel := launches_kernel(body, context):
             return context.report(call, f"a context for {kernel}, which is CUDA's", "keep it")
