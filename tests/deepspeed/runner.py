@@ -164,7 +164,7 @@ def page(work: Path, accels: list[str] | None = None) -> str:
     """Return the page of the runs in a folder, of all accelerators or of these."""
     results = {record.stem: read(record) for record in work.glob("*.jsonl")}
     lines = [
-        "# DeepSpeed's own unit tests",
+        f"# DeepSpeed's own unit tests{' on ' + ', '.join(accels) if accels else ''}",
         "",
         f"DeepSpeed {importlib.metadata.version('deepspeed')}, torch {importlib.metadata.version('torch')};"
         f" {unpack(work)}. Made by `tests/deepspeed/runner.py` on {processor()}: some tests skip fp16 by it.",
