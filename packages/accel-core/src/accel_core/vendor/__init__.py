@@ -241,7 +241,7 @@ class Vendor:
                   torch's version, `{release}` for that without the build (`2.13.0`).
     variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
     priority:     the present vendor with the highest priority is chosen. The table's numbers leave gaps for third
-                  parties (docs/selection.md).
+                  parties (docs/selection.md). One below 0 is chosen by DS_ACCELERATOR only.
     privateuse1:  the name under which the runtime claims torch's PrivateUse1 slot, if it does.
     yields_to:    keys that are chosen instead of this vendor if they are present, whatever the priorities.
     imports_deepspeed: the class derives from DeepSpeed's own. deepspeed is then imported before it; otherwise
@@ -281,9 +281,10 @@ class Vendor:
             item = Variable if each.name == "variables" else str
             parts = value if isinstance(value, tuple) else ()
             right = type(value) is kind and all(isinstance(part, item) for part in parts)
-            if not right or (each.name == "priority" and value < 0):
-                wanted = f"{each.type}{' from 0' if each.name == 'priority' else ''}"
-                raise TypeError(f"{each.name} of the vendor {self.key!r} has to be {wanted}, not {value!r}")
+            if not right:
+                raise TypeError(
+                    f"{each.name} of the vendor {self.key!r} has to be {each.type}, not {value!r}"
+                )
 
     @property
     def label(self) -> str:
