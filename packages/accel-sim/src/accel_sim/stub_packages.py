@@ -96,9 +96,8 @@ def without_outer(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
-    return _written(
-        vendor, {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen)}
-    )
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen)}
+    return _written(vendor, files)
 
 
 def tools(vendor: SimVendor) -> str:
