@@ -426,26 +426,16 @@ def runtime_evidence(
     name = distribution or runtime
     version = distribution_version(name)
     present, found = found_devices(files, pci_vendor)
-    if version is None and not _importable(runtime):
+    if version is None:
         return Evidence(False, present, f"{name} is not installed" + (f"; {found}" if present else ""))
-    built, torch = re.search(built_for, version or ""), distribution_version("torch") or ""
+    built, torch = re.search(built_for, version), distribution_version("torch") or ""
     wanted = ".".join(str(int(part)) for part in (built.groups() if built else ()))
     if wanted and not in_range(torch, f"=={wanted}.*"):
         text = f"{name} {version} is built for torch {wanted}; this is torch {torch}"
         return Evidence(present, present, f"{text}; {found}")
-    tested = version is None or in_range(version, specifier)
-    untested = "" if tested else f"{name} {version} was not tested; {specifier} was"
-    reason = "; ".join((untested or f"{name} {version or 'of unknown version'}", *notes, found))
+    untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
+    reason = "; ".join((untested or f"{name} {version}", *notes, found))
     return Evidence(True, present or None, reason, untested)
-
-
-def _importable(name: str) -> bool:
-    """Return whether a module is installed without metadata; a folder that an uninstallation has left is not."""
-    try:
-        spec = importlib.util.find_spec(name.partition(".")[0])
-    except (ImportError, ValueError, AttributeError):
-        return False
-    return spec is not None and spec.origin is not None
 
 
 def lacks_library(module: str, pattern: str) -> bool:
