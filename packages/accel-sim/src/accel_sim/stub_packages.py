@@ -66,7 +66,8 @@ def environment(
         result[settings.BEHAVIOUR.name] = ",".join(sorted(chosen))
     count = settings.count(result.get(settings.DEVICES.name, settings.DEVICES.default))
     settings.size(result.get(settings.MEMORY.name, settings.MEMORY.default))
-    folder = _folder(vendor, count, chosen)
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, count, chosen)}
+    folder = _written(vendor, files)
     result[settings.DEVICE.name] = vendors.setting(key)
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
     result["PATH"] = os.pathsep.join(filter(None, [str(folder / _TOOLS), result.get("PATH", os.defpath)]))
@@ -93,11 +94,6 @@ def without_outer(base: Mapping[str, str]) -> dict[str, str]:
         if name != simulated.RUNTIME.name and (paths or not value):
             result[name] = os.pathsep.join(paths)
     return result
-
-
-def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
-    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices, chosen)}
-    return _written(vendor, files)
 
 
 def tools(vendor: SimVendor) -> str:

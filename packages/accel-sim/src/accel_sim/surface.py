@@ -161,14 +161,13 @@ def _refusal(full: str, entry: Name, surface: Surface, simulated: Mapping[str, A
 def read_signature(entry: Name) -> Signature | None:
     """Return the signature of a surface's function or class, without self and cls; None where it is unknown."""
     text = entry.signature or ""
-    unknown = any(part in text for part in ("...", " ** ", " / ")) or not text.startswith("(")
-    if entry.kind not in ("function", "class", "method") or unknown:
-        return None  # not known in Python's words, or by an expression; an operator's schema is C++'s
+    if entry.kind not in ("function", "class", "method") or not text.startswith("(") or "..." in text:
+        return None  # not known in Python's words; an operator's schema is C++'s
     found: dict[str, Any] = {}
     try:
         code = compile(f"def real{text}: pass", text, "exec", annotations.compiler_flag)
         exec(code, {"__builtins__": {}}, found)
-    except NameError:  # a default that is not a literal
+    except NameError:  # a default that names something of the package
         return None
     parameters = signature_of(found["real"]).parameters.values()
     return Signature([each for each in parameters if each.name not in ("self", "cls")])

@@ -81,9 +81,11 @@ def _amp(simulation: Simulation) -> dict[str, Any]:
     class GradScaler(torch.amp.GradScaler):
         """torch's GradScaler for this device."""
 
-        def __init__(self, *numbers: Any, dynamic: bool = True, **options: Any) -> None:
-            if not dynamic:
-                raise_not_simulated(f"torch.{kind}.amp.GradScaler(dynamic=False)")
+        def __init__(self, *numbers: Any, **options: Any) -> None:
+            if kind == "npu":  # torch_npu has `dynamic` before `enabled`
+                if not numbers[4]:
+                    raise_not_simulated(f"torch.{kind}.amp.GradScaler(dynamic=False)")
+                numbers = (*numbers[:4], *numbers[5:])
             super().__init__(kind, *numbers, **options)
 
     return {
