@@ -307,7 +307,7 @@ class Context:
             case ast.Pass() | ast.Expr(value=ast.Constant()):
                 return True
             case ast.Expr(value=ast.Call() as call):
-                waits = self.cuda_name(call.func) in _WAITS and all(map(_is_plain, _given(call)))
+                waits = self.cuda_name(call.func) in _WAITS and all(map(_is_plain, _passed(call)))
                 return waits or self._moves(call)
             case ast.Assign(targets=[ast.Tuple(elts=places)], value=ast.Tuple(elts=moved)):
                 pairs = list(zip(places, moved, strict=False))
@@ -335,7 +335,7 @@ class Context:
         """Return whether the port makes an expression the accelerator's device."""
         if self.calls(node, "torch.device"):
             assert isinstance(node, ast.Call)
-            return is_cuda_text(next(iter(node.args), None)) and all(map(_is_plain, _given(node)))
+            return is_cuda_text(next(iter(node.args), None)) and all(map(_is_plain, _passed(node)))
         kind = self.kinds.of(node) if _is_plain(node) else None
         named = kind is Kind.DEVICE and isinstance(node, ast.Name)
         return named or kind is Kind.INDEX or is_cuda_text(node)
@@ -548,7 +548,7 @@ def _holds(body: ast.expr | list[ast.stmt], node: ast.AST) -> bool:
 _WAITS = words("synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated")
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
+def _passed(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(k.value for k in call.keywords)]
 
 
