@@ -14,6 +14,8 @@ _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
 _PINNED = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 KEYS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 MODES = ("ACCEL_SIM_DEFER", "ACCEL_SIM_RACE")
+RUNS = [pytest.param(key, mode, marks=pytest.mark.slow) for key in KEYS for mode in MODES]
+RUNS.append(pytest.param("npu", "ACCEL_SIM_STRICT"))  # the default
 
 
 def compared(program: str, key: str = "npu", **mode: str) -> Any:
@@ -23,13 +25,7 @@ def compared(program: str, key: str = "npu", **mode: str) -> Any:
     return on_device(key, "-c", path + program, **one_rank, **mode).report
 
 
-@pytest.mark.parametrize(
-    ("key", "mode"),
-    [
-        ("npu", "ACCEL_SIM_STRICT"),  # the default
-        *(pytest.param(key, mode, marks=pytest.mark.slow) for key in KEYS for mode in MODES),
-    ],
-)
+@pytest.mark.parametrize(("key", "mode"), RUNS)
 def test_training_on_device_has_stock_bits(key: str, mode: str, tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [
         {"stage": 2, "dtype": "bf16", "accumulation": 2, "clip": 0.5, "overflow": True, "limits": (600, 300)},

@@ -224,13 +224,12 @@ class Launches(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count an operator, unless it is a view."""
-        result = func(*args, **(kwargs or {}))
+        options = kwargs or {}
+        result = func(*args, **options)
         tensors = [each for each in tree_leaves((args, result)) if isinstance(each, torch.Tensor)]
         places = {each.device.type for each in tensors}
         waits = func.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.equal)
-        copies = (
-            len(places) == 2 and tensors[0].device.type != "cpu" and not (kwargs or {}).get("non_blocking")
-        )
+        copies = len(places) == 2 and tensors[0].device.type != "cpu" and not options.get("non_blocking")
         if places != {"cpu"} and not func.is_view:
             self.found[0] += 1
             self.found[1] += waits or (copies and func.overloadpacket is torch.ops.aten._to_copy)
