@@ -143,6 +143,14 @@ def test_reader_that_stops_reading() -> None:
     assert process.wait() == 1
 
 
+@pytest.mark.parametrize(("path", "status"), [("/dev/full", 1), ("/dev/null", 0)])
+def test_output_that_cannot_be_written(path: str, status: int) -> None:
+    command = ["env", "PYTHONIOENCODING=ascii", sys.executable, "-m", "accel_core.cli", "explain", "202"]
+    with open(path, "w") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False)
+
+
 # --- `accel env` shows the table that the code reads
 
 

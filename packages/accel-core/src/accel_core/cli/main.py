@@ -21,7 +21,6 @@ import errno
 import functools
 import importlib.metadata
 import importlib.util
-import io
 import os
 import re
 import sys
@@ -175,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     former = " ".join(arguments[:2])
     arguments = [*_FORMER.get(former, arguments[:2]), *arguments[2:]]
     if sys.stdout is None:  # it was closed when Python started
-        sys.stdout = io.StringIO()
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     with contextlib.suppress(AttributeError):  # not a terminal or a file
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -189,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:
         # The reader (`| head`) has closed the pipe, the disk is full, or there is no temporary folder.
-        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO) and "temporary" not in str(error):
+        temporary = "temporary directory" in str(error)
+        if not temporary and error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
             raise
         if error.errno != errno.EPIPE:
             print(f"accel: {error}", file=sys.stderr)
