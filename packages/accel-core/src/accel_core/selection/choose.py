@@ -76,15 +76,16 @@ def _detected(candidates: list[Candidate], request: Request) -> Decision:
             continue
         if candidate.state not in (State.PENDING, State.PRESENT):
             continue
-        seen = [o for o in candidates if o.key == candidate.takes and o.hardware and not candidate.hardware]
-        if candidate.state is State.PENDING and any(other.state is State.PRESENT for other in seen):
+        # Devices in this machine that could not be used after the import of a runtime that shows none of its own.
+        rivals = [o for o in candidates if o.key == candidate.takes and o.hardware and not candidate.hardware]
+        if candidate.state is State.PENDING and any(rival.state is State.PRESENT for rival in rivals):
             candidates[place] = candidate.now(State.OUTRANKED, f"its runtime would replace {candidate.takes}")
             continue
         preferred = [other for other in candidates if other.key in candidate.yields_to]
         if any(other.state is State.PRESENT for other in preferred):
             candidates[place] = candidate.now(State.OUTRANKED, f"yields to {', '.join(candidate.yields_to)}")
             continue
-        for one in (*seen, candidate, *preferred):
+        for one in (*rivals, candidate, *preferred):
             if one.state is State.PENDING and not _blocker(one, request):
                 return Decision(_before(one, candidates, request), tuple(candidates))
         return _won(candidates, candidate, request)

@@ -172,9 +172,8 @@ def left_to_deepspeed(candidate: Candidate) -> str:
 
 
 def _repair(candidate: Candidate) -> str:
-    """Return what to install in place of a broken package; empty if the reason says it."""
-    library = "shared object" in candidate.reason  # of the runtime
-    if candidate.reason.startswith("[ACC-1") or candidate.upstream or library:
+    """Return what to install in place of a broken package; empty if the reason says it, or if that does not help."""
+    if candidate.reason.startswith("[ACC-1") or candidate.upstream or "shared object" in candidate.reason:
         return ""
     return f"{candidate.advice or pip_install(candidate.package, options='--upgrade')}; "
 

@@ -280,8 +280,7 @@ class Vendor:
             value, kind = getattr(self, each.name), _KINDS.get(str(each.type), tuple)
             item = Variable if each.name == "variables" else str
             parts = value if isinstance(value, tuple) else ()
-            right = type(value) is kind and all(isinstance(part, item) for part in parts)
-            if not right:
+            if type(value) is not kind or not all(isinstance(part, item) for part in parts):
                 raise TypeError(
                     f"{each.name} of the vendor {self.key!r} has to be {each.type}, not {value!r}"
                 )
@@ -421,7 +420,7 @@ def runtime_evidence(
     distribution: name of the distribution, if it is not that of the module.
     pci_vendor:   as in `found_devices`.
     built_for:    pattern of a version that names its torch, with groups for major and minor. A release for another
-                  torch is not imported unless there is a device file: no import could then find the device.
+                  torch is imported only if there is a device file: that import fails, and the run ends.
     """
     name = distribution or runtime
     version = distribution_version(name)
