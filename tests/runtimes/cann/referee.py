@@ -4,6 +4,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F  # noqa: F401  of a question
 import torch_npu  # noqa: F401
 
 npu: Any = torch.npu  # type: ignore[attr-defined]
@@ -62,6 +64,17 @@ def repeated(draw: Callable[[], Any]) -> bool:
         npu.manual_seed(5)
         found.append(draw())
     return bool(found[0] == found[1])
+
+
+def layer(use: Callable[[torch.Tensor], torch.Tensor], *shape: int) -> list[float]:
+    """Return weighted sums of the layer's value and of its gradient."""
+    count = math.prod(shape)
+    x = torch.sin(torch.arange(count) * 7.0).mul(2).view(shape).npu().requires_grad_()
+    value = use(x)
+    weights = torch.cos(torch.arange(value.numel()) * 5.0).view(value.shape).npu()
+    (gradient,) = torch.autograd.grad((value * weights).sum(), x)
+    of_gradient = (gradient.cpu().flatten() * torch.cos(torch.arange(count) * 3.0)).sum()
+    return [round(float(found), 3) for found in ((value * weights).sum(), of_gradient)]
 
 
 def under_autocast(use: Callable[[], Any]) -> Any:

@@ -12,6 +12,9 @@
 
 namespace emulated {
 
+using Pair = std::pair<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
 inline std::optional<at::Tensor> given(const Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
@@ -37,6 +40,75 @@ inline Tensor scattered(const Tensor& a, int64_t dim, const Tensor& index, const
   return at::scatter(a, dim, index, from);
 }
 
+// As torch_npu numbers the reductions of scatter_reduce, from 1 on.
+inline Tensor scatter_reduced(const Tensor& a, int64_t dim, const Tensor& index, const Tensor& from, int64_t how, bool self) {
+  static const char* const names[] = {"sum", "prod", "amax", "amin", "mean"};
+  return at::scatter_reduce(a, dim, index, from, names[how - 1], self);
+}
+
+// The caller's tensor has as many elements as the result can have.
+inline void put_unique(const Three& found, const Output& out, const Tensor& index, const Output& times) {
+  const auto& [values, of_each, counts] = found;
+  put(out, values);
+  if (index.defined() && index.numel() == of_each.numel()) put(index, of_each);
+  if (times) put(times, counts);
+}
+
+inline void unique(const Tensor& a, const Output& out, const Tensor& index, const Output& times) {
+  put_unique(at::_unique2(a, true, true, true), out, index, times);
+}
+
+inline void unique_consecutive(
+    const Tensor& a, int64_t dim, const Output& out, const Tensor& index, const Output& times) {
+  const auto axis = dim < a.dim() ? std::optional<int64_t>(dim) : std::nullopt;
+  put_unique(at::unique_consecutive(a, true, true, axis), out, index, times);
+}
+
+inline Tensor repeat_interleave_backward(const Tensor& grad, const Tensor& times, int64_t dim, const Tensor& out) {
+  const Tensor each = times.numel() == 1 ? times.flatten().expand(out.size(dim)) : times;
+  return at::index_add(at::zeros_like(out, grad.options()), dim, at::repeat_interleave(each), grad);
+}
+
+template <class Number>
+std::optional<Number> unless_zero(Number number) {
+  return number > 0 ? std::optional<Number>(number) : std::nullopt;
+}
+
+inline Tensor max_pool2d_backward(
+    const Tensor& grad, const Tensor& a, const Ints& size, const Ints& stride, const Ints& padding, const Ints& dilation,
+    bool ceil) {
+  const Tensor index = std::get<1>(at::max_pool2d_with_indices(a, size, stride, padding, dilation, ceil));
+  return at::max_pool2d_with_indices_backward(grad, a, size, stride, padding, dilation, ceil, index);
+}
+
+// The gradient of a loss, given that of each element: 1 is the mean.
+inline Tensor of_loss(const Tensor& grad, const Tensor& each, int64_t reduction) {
+  return reduction == at::Reduction::Mean ? grad * each / each.numel() : grad * each;
+}
+
+inline Tensor l1_loss_backward(const Tensor& grad, const Tensor& a, const Tensor& b, int64_t reduction) {
+  return of_loss(grad, at::sign(a - b), reduction);
+}
+
+inline Tensor kl_div_backward(const Tensor& grad, const Tensor& a, const Tensor& b, int64_t reduction, bool log) {
+  return of_loss(grad, (log ? -at::exp(b) : -b).expand_as(a), reduction);
+}
+
+inline Tensor logits_backward(
+    const Tensor& grad, const Tensor& a, const Tensor& target, const Tensor& weight, const Tensor& positive,
+    int64_t reduction) {
+  const Tensor sigmoid = at::sigmoid(a), weighted = positive.defined() ? target * positive : target;
+  const Tensor each = (weighted + 1 - target) * sigmoid - weighted;
+  return of_loss(grad, weight.defined() ? each * weight : each, reduction);
+}
+
+inline Pair prelu_backward(const Tensor& grad, const Tensor& a, const Tensor& weight) {
+  Ints shape(a.dim(), 1);
+  if (weight.numel() > 1) shape[1] = weight.numel();
+  const auto [to_a, to_weight] = at::_prelu_kernel_backward(grad, a, weight.reshape(shape));
+  return {to_a, to_weight.sum_to_size(shape)};
+}
+
 inline c10::List<std::optional<at::Tensor>> indices(const Tensors& all) {
   c10::List<std::optional<at::Tensor>> found;
   for (const Tensor& each : all) found.push_back(each.defined() && each.numel() ? std::optional<at::Tensor>(each) : std::nullopt);
@@ -49,9 +121,6 @@ inline Tensor reduced(const Tensor& a, const Ints& dims, bool keep, int type, bo
   const Tensor x = a.to(named == at::kHalf || named == at::kBFloat16 ? at::kFloat : named);
   return mean ? at::mean(x, some(dims), keep) : at::sum(x, some(dims), keep);
 }
-
-using Pair = std::pair<Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 inline Three layer_norm(const Tensor& a, const Ints& shape, const Tensor& weight, const Tensor& bias, double eps) {
   const auto like = [&](const Tensor& x) { return x.defined() ? given(x.to(a.scalar_type())) : std::nullopt; };

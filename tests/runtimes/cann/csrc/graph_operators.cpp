@@ -38,6 +38,13 @@ Ints axes(const Tensor& tensor) {
   return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
 }
 
+// The indices of each dimension.
+c10::List<std::optional<Tensor>> columns(const Tensor& indices) {
+  c10::List<std::optional<Tensor>> found;
+  for (const Tensor& column : indices.to(at::kLong).unbind(-1)) found.push_back(column);
+  return found;
+}
+
 // Inputs: parameter, two moments, powers of the betas, lr, decay, betas, eps, gradient. In float64, from scalars as they
 // arrive: torch_npu has rounded them to the parameter's type.
 void adam_w(Tensors& in, Tensors& out, aclopAttr& attributes) {
@@ -55,6 +62,7 @@ void adam_w(Tensors& in, Tensors& out, aclopAttr& attributes) {
 
 const std::map<std::string, Body> kBodies = {
     {"ApplyAdamW", adam_w},
+    {"ScatterNdAdd", [](Tensors& in, Tensors& out, aclopAttr&) { put(out[0], at::index_put(in[0], columns(in[1]), in[2], true)); }},
     {"ReduceMax", [](Tensors& in, Tensors& out, aclopAttr& a) { put(out[0], at::amax(in[0], axes(in[1]), attribute(a, "keep_dims"))); }},
     {"ReduceMin", [](Tensors& in, Tensors& out, aclopAttr& a) { put(out[0], at::amin(in[0], axes(in[1]), attribute(a, "keep_dims"))); }},
     {"ReduceLogSumExp",
