@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.more, pytest.mark.upstream]
 
 PROGRAM = Path(__file__).with_name("with_accelerate.py")
 #: Ranks of each device: torch has no collectives for mps, and accelerate counts one CPU process (docs/huggingface.md).
-RANKS = {"cpu": 1, "npu": 2, "hpu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
+RANKS = {"cpu": 1, "npu": 2, "hpu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "supa": 2, "cuda": 2, "mps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -34,4 +34,5 @@ def test_accelerate_trains_as_plain_pytorch_does(key: str, stage: int, plain: li
     ranks = RANKS[key] if RANKS[key] > 1 else None
     answer = trained(key, PROGRAM, "--stage", stage, ranks=ranks)
     assert answer.pop("losses") == pytest.approx(plain, rel=1e-5)
-    assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": RANKS[key], "stage": stage}
+    device = "cuda" if key == "supa" else key  # torch_supa lets programs say cuda
+    assert answer == {"device": device, "engine": "DeepSpeedEngine", "ranks": RANKS[key], "stage": stage}

@@ -55,7 +55,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 #: Ranks of each device. Several CPU ranks have a test of their own; torch has no collectives for mps.
 #: docs/huggingface.md says why hpu is not among them.
-RANKS = {"cpu": 1, "npu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
+RANKS = {"cpu": 1, "npu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "supa": 2, "cuda": 2, "mps": 1}
 
 
 @pytest.mark.sample("3-npu")

@@ -214,8 +214,8 @@ def _options(args: argparse.Namespace) -> RecorderOptions:
 
 def _run(command: list[str], options: RecorderOptions) -> int:
     """Run the program with the recorder in each of its processes; returns its status, 130 after Ctrl-C."""
-    if (value := os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")) != "1":  # torch loads the recorder
-        raise InvalidInput(f"TORCH_DEVICE_BACKEND_AUTOLOAD={value} switches the recorder off", do="unset it")
+    if (on := os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")) != "1":  # torch loads the recorder
+        raise InvalidInput(f"the run cannot be recorded: TORCH_DEVICE_BACKEND_AUTOLOAD={on}", do="unset it")
     folder = Path(options.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import _device
@@ -109,19 +109,14 @@ _TENSOR = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor
            "pin_memory")  # fmt: skip
 _MORE = ("load", "set_default_device", "rand_like", "randn_like", "randint_like", "ones_like", "zeros_like",
          "full_like", "empty_like", "get_device_module")  # fmt: skip
-_DONE = "_accel_transferred"
 
 
 def transfer(simulation: Simulation) -> None:
     """Let programs that say cuda run on the device, once a process."""
-    if getattr(torch, _DONE, False):
+    if hasattr(torch.cuda.is_available, "__wrapped__"):
         return
-    setattr(torch, _DONE, True)
     module: Any = simulation.module
     kind, collectives = simulation.type, simulation.vendor.collectives
-    for name in dir(torch.cuda):
-        if not name.startswith("__") and hasattr(module, name):
-            setattr(torch.cuda, name, getattr(module, name))
 
     def device(value: Any) -> Any:
         if isinstance(value, str) and "cuda" in value:
@@ -133,20 +128,24 @@ def transfer(simulation: Simulation) -> None:
     def backend(value: Any) -> Any:
         return device(value.replace("nccl", collectives)) if isinstance(value, str) else value
 
+    for name in dir(torch.cuda):
+        if not name.startswith("__") and (found := getattr(module, name, None)) is not None:
+            setattr(torch.cuda, name, found)
+            if callable(found) and not isinstance(found, type):
+                _wrap(torch.cuda, name, device)
     constructors = {function.__name__ for function in _device._device_constructors()}
-    for name in (*constructors, *_MORE):
-        _wrap(torch, name, device)
-    for name in _TENSOR:
-        _wrap(torch.Tensor, name, device)
-    for name in ("to", "to_empty"):
-        _wrap(torch.nn.Module, name, device)
-    kinds: tuple[Any, ...] = (torch.Tensor, torch.nn.Module)
-    for each in kinds:
-        each.cuda = getattr(each, kind)
-    kinds[0].is_cuda = getattr(kinds[0], f"is_{kind}")
+    owners = {
+        torch: (*constructors, *_MORE), torch.Tensor: _TENSOR, torch.nn.Module: ("to", "to_empty"),
+        torch.autocast: ("__init__",), module.Stream: ("__new__",), module.device: ("__init__",),
+    }  # fmt: skip
+    for owner, names in owners.items():
+        for name in names:
+            _wrap(owner, name, device)
+    tensor, network = cast(Any, torch.Tensor), cast(Any, torch.nn.Module)
+    tensor.cuda, network.cuda = getattr(tensor, kind), getattr(network, kind)
+    tensor.is_cuda = getattr(tensor, f"is_{kind}")
     _wrap(torch.distributed, "init_process_group", backend)
     _wrap(torch.distributed, "new_group", backend)
-    _wrap(torch.autocast, "__init__", device)
 
 
 def _wrap(owner: Any, name: str, changed: Callable[[Any], Any]) -> None:
