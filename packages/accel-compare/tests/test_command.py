@@ -226,9 +226,11 @@ def test_what_cannot_be_compared_is_named(tmp_path: Path, arguments: tuple[str, 
     assert found in done.stderr
 
 
-def test_program_that_fails_before_it_computes_is_named(tmp_path: Path) -> None:
+def test_run_without_a_record_is_named(tmp_path: Path) -> None:
     done = compare("record", tmp_path / "record", "--", "-m", "no_such_module", status=1)
     assert "before anything was recorded" in done.stderr
+    done = compare("record", tmp_path, *TRAINING, status=1, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
 
 
 def test_record_of_another_program_is_refused(record: Path) -> None:
