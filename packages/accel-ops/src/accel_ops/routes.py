@@ -70,20 +70,20 @@ class Checked(NamedTuple):
 
 #: torch's operators by `adam_w_mode`.
 OPERATORS = {1: "_fused_adamw_", 0: "_fused_adam_"}
-_NAMES = " and ".join(f"torch.{name}" for name in OPERATORS.values())
+_MODES = tuple(OPERATORS)
 
 
 @cache
-def self_check(device_type: str) -> Checked:
+def self_check(device_type: str, modes: Sequence[int] = _MODES) -> Checked:
     """Take steps with each operator in each type on the current device, once a process. Raise `DeviceFailed`."""
     dtypes: list[torch.dtype] = []
     lacks: list[str] = []
     uncorrected = True
     for dtype in _DTYPES:
-        lack = _lack(torch.device(device_type), dtype, 1)
+        lack = _lack(torch.device(device_type), dtype, modes, 1)
         if not lack:
             dtypes.append(dtype)
-            lack = _lack(torch.device(device_type), dtype, 0)
+            lack = _lack(torch.device(device_type), dtype, modes, 0)
             uncorrected = uncorrected and not lack
         lacks += filter(None, [lack])
     lack = "; ".join(dict.fromkeys(lacks))
@@ -91,26 +91,28 @@ def self_check(device_type: str) -> Checked:
 
 
 def torch_multi_tensor_adam(
-    dtypes: Sequence[torch.dtype], device_type: str, fallback_step: Step = adam_step, uncorrected: bool = True
+    dtypes: Sequence[torch.dtype],
+    device_type: str,
+    fallback_step: Step = adam_step,
+    uncorrected: bool = True,
+    modes: Sequence[int] = _MODES,
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
 
-    uncorrected: use them without bias correction, too.
+    uncorrected: use them without bias correction, too. modes: values of `adam_w_mode` for which they are used.
 
     They want gradient, parameter and moments of one type and device. The layouts may not differ, which is
     only certain of contiguous tensors.
     """
 
     def step(lists: Lists, adam: AdamStep) -> None:
-        if not (adam.bias_correction or uncorrected):
-            fallback_step(lists, adam)
-            return
+        usable = adam.adam_w_mode in modes and (adam.bias_correction or uncorrected)
         groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
             lambda: [[], [], [], []]
         )
         for tensors in zip(*lists, strict=True):
             first = tensors[0]
-            fits = first.dtype in dtypes and first.device.type == device_type and _alike(tensors)
+            fits = usable and first.dtype in dtypes and first.device.type == device_type and _alike(tensors)
             group = groups[(first.device, first.dtype) if fits else None]
             for column, tensor in zip(group, tensors, strict=True):
                 column.append(tensor)
@@ -141,9 +143,9 @@ def _alike(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
+def _lack(device: torch.device, dtype: torch.dtype, modes: Sequence[int], corrected: int) -> str:
     """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
-    for adam_w_mode in OPERATORS:
+    for adam_w_mode in modes:
         name = f"torch.{OPERATORS[adam_w_mode]}"
         lack = _schema_lack(OPERATORS[adam_w_mode]) or self_checks.unsupported_reason(
             name, device, partial(wrong_step, name, fused_step, device, dtype, adam_w_mode, corrected)
@@ -242,38 +244,40 @@ class LazyStep:
         (self._step or adam_step)(lists, adam)
 
 
-def torch_fused_adam(device_type: str, then: StepRoute | None = None) -> Route:
+def torch_fused_adam(device_type: str, then: StepRoute | None = None, modes: Sequence[int] = _MODES) -> Route:
     """Return the route with torch._fused_adam_ and torch._fused_adamw_; other tensors by `then`, or by plain torch.
 
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
     process; where torch's operators do not work, `then` takes all tensors.
+    modes: the values of `adam_w_mode` whose operator is used.
     """
+    names = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
 
     def expected() -> str:
-        return f"{_NAMES} if a step works when first loaded, else {LazyStep(then).what}"
+        return f"{names} if a step works when first loaded, else {LazyStep(then).what}"
 
     def load() -> LoadedOp:
-        checked, step = self_check(device_type), LazyStep(then)
+        checked, step = self_check(device_type, modes), LazyStep(then)
         if checked.dtypes:
-            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected)
+            function = torch_multi_tensor_adam(checked.dtypes, device_type, step, checked.uncorrected, modes)
         else:
             decided = step.decide()
             function = multi_tensor_adam if decided is adam_step else as_multi_tensor_adam(decided)
         return LoadedOp(
-            SimpleNamespace(multi_tensor_adam=function), lambda: _what(checked, step.what), step.decide
+            SimpleNamespace(multi_tensor_adam=function), lambda: _what(names, checked, step.what), step.decide
         )
 
     implementations = (Implementation.TORCH_FUSED, *(then.implementations if then else ()))
     return Route(implementations, expected, load)
 
 
-def _what(checked: Checked, other: str) -> str:
+def _what(operators: str, checked: Checked, other: str) -> str:
     dtypes, lack, _ = checked
     if not dtypes:
         return f"{other}: {lack}"
     names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
-    return f"{_NAMES} for {names}; {other} for {why}"
+    return f"{operators} for {names}; {other} for {why}"
 
 
 def is_capturing(device_type: str) -> bool:

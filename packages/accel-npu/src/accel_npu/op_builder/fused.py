@@ -54,9 +54,10 @@ def _load() -> LoadedOp:
     return LoadedOp(step, lambda: f"{name} and plain torch")
 
 
-#: For strided float32, and steps without bias correction that torch's operators get wrong.
+#: For Adam without decoupled decay, strided float32, and steps without bias correction that torch gets wrong.
 _APPLY_ADAM = StepRoute(
     (Implementation.VENDOR_OP,), lambda: f"torch.ops.{_OP} if it works when first needed, else plain torch", _load,
     lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _fits,
 )  # fmt: skip
-FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM))
+#: Without torch._fused_adam_, which torch_npu runs on the CPU.
+FusedAdamBuilder = ADAM.builder(__name__, torch_fused_adam(_DEVICE, then=_APPLY_ADAM, modes=(1,)))
