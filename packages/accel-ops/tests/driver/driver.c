@@ -4,8 +4,8 @@
 //
 //     driver [LEVEL]   runs every kernel and prints a hash of the bits of each result
 //
-// The inputs are the same on every machine, and so have to be the hashes: vectors.txt holds them. Status: 2 where the
-// machine lacks the level, 3 where memory is short, 4 where header and library are of different versions.
+// The inputs are the same on every machine, and so has to be the output: test_driver.py has its hash. Status: 2 where
+// the machine lacks the level, 3 where memory is short, 4 where header and library are of different versions.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
