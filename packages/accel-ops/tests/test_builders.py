@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders work without a compiler, and take the device's own op, torch's operators or kernels where they are right."""
 
-import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core import lost_devices
-from accel_core.op_builder import self_test
 from accel_ops import routes
 from accel_ops.device import self_checks
 from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
@@ -40,41 +39,29 @@ def test_a_builder_works_without_a_compiler_and_never_raises(builder, without_li
         assert builder().reason == library.load().reason
 
 
-def test_the_functions_have_upstream_s_parameters():
-    """Names and order are those of DeepSpeed's C++."""
-    op = CPUAdamBuilder().load()
-    assert list(inspect.signature(op.adam_update).parameters)[:12] == [
-        "optimizer_id", "step", "lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction",
-        "params", "grads", "exp_avg", "exp_avg_sq",
-    ]  # fmt: skip
-    assert list(inspect.signature(op.create_adam).parameters) == [
-        "optimizer_id", "alpha", "betta1", "betta2", "eps", "weight_decay", "adamw_mode", "should_log",
-    ]  # fmt: skip
-
-
-# --- inference functions: the vendor's op in the place of a single function
+# --- the vendor's op in the place of a single function
 
 
 def doubled(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
     return vals * 2
 
 
-Partly = INFERENCE.builder(
-    __name__,
-    runtime_ops(INFERENCE, {"rms_norm": ("aten.add", doubled), "rotate": ("aten.no_such_op", doubled)}),
-)
-
-
-def test_an_op_takes_the_place_of_a_function_also_inside_others():
-    functions = Partly().load()
-    x = torch.ones(1, 2, 4)
+def test_vendor_op_replaces_one_function():
+    calls = {"rms_norm": ("aten.add", doubled), "rotate": ("aten.no_such_op", doubled)}
+    builder = INFERENCE.builder(__name__, runtime_ops(INFERENCE, calls))()
+    functions, x = builder.load(), torch.ones(1, 2, 4)
     assert torch.equal(functions.rms_norm(x, x, 0.0), x * 2)
+    # Also inside others.
     assert torch.equal(functions.rms_qkv_gemm_fp32(x, torch.eye(4), x, x, 0.0, False, False)[0], x * 2)
+    assert functions.rotate is TransformerFunctions.rotate
+    assert builder.reason == "torch.ops.aten.add; the rest in plain torch"
 
 
-def test_an_op_that_the_runtime_lacks_leaves_plain_torch():
-    assert Partly().load().rotate is TransformerFunctions.rotate
-    assert Partly().reason == "torch.ops.aten.add; the rest in plain torch"
+def test_missing_vendor_op_leaves_plain_torch():
+    call = {"multi_tensor_adam": ("aten.no_such_op", doubled)}
+    builder = fused.ADAM.builder(__name__, runtime_ops(fused.ADAM, call))()
+    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
+    assert builder.reason == "plain torch: this runtime has no torch.ops.aten.no_such_op"
 
 
 # --- what is tried once a process: results and reasons are kept, other errors are not
@@ -111,17 +98,13 @@ def raised(error: Exception) -> Any:
     return check
 
 
-def not_started(found: str) -> KernelNotStarted:
-    return KernelNotStarted(found, do="")
-
-
 @pytest.mark.parametrize(
     ("checks", "reason"),
     [
         ([lambda: "", lambda: None], ""),
         ([lambda: "", lambda: "rounds down", raised(ValueError())], "rounds down"),
         ([raised(KernelsUnusable("no image"))], "no image"),
-        ([raised(not_started("no device"))], "no device"),
+        ([raised(KernelNotStarted("no device", do=""))], "no device"),
         ([raised(RuntimeError("no\nkeys"))], "op raises RuntimeError: no"),
     ],
 )
@@ -135,6 +118,10 @@ def test_lost_device_error_names_the_op(monkeypatch):
     add = torch.Tensor.add_
     monkeypatch.setattr(torch.Tensor, "add_", lambda tensor, *rest: tensor)
     assert self_checks.unsupported_reason("good", HOST, lambda: "") == ""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(torch.cpu, "synchronize", raised(OSError("of an earlier operator")))
+        with pytest.raises(OSError, match="of an earlier operator"):
+            self_checks.unsupported_reason("op", HOST, lambda: "")
     for op in ("first", "second"):
         with pytest.raises(
             self_checks.DeviceFailed, match=r"first failed .* and cpu no longer computes"
@@ -149,60 +136,6 @@ def test_lost_device_error_names_the_op(monkeypatch):
     assert not lost_devices.is_lost(torch.device("xpu"))  # this machine has none
     monkeypatch.setattr(torch.Tensor, "add_", add)
     assert not lost_devices.is_lost(torch.device(HOST))
-
-
-def test_earlier_error_is_raised_unchanged(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "synchronize", raised(RuntimeError("of an earlier operator")))
-    with pytest.raises(RuntimeError, match="of an earlier operator"):
-        self_checks.unsupported_reason("op", HOST, lambda: "")
-
-
-def rounds_its_numbers(lists: Lists, adam: AdamStep) -> None:
-    """As an operator that gets its numbers in the parameter's type."""
-    kind = lists[1][0].dtype
-    beta1, beta2, epsilon = torch.tensor((adam.beta1, adam.beta2, adam.epsilon)).to(kind).tolist()
-    fused.adam_step(lists, adam._replace(beta1=beta1, beta2=beta2, epsilon=epsilon))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_rounded_betas_fail_the_check(dtype):
-    def reason(step):
-        return routes.wrong_step("op", step, HOST, dtype, 1, 1)
-
-    assert reason(fused.adam_step) == ""
-    assert bool(reason(rounds_its_numbers)) == (dtype != torch.float32)
-
-
-# --- fused optimizers: the vendor's op where its runtime has one, plain torch elsewhere
-
-
-@pytest.mark.parametrize(
-    ("builder", "function", "plain"),
-    [
-        (fused.FusedAdamBuilder, "multi_tensor_adam", fused.multi_tensor_adam),
-        (fused.FusedLambBuilder, "lamb", fused.lamb),
-        (fused.FusedLionBuilder, "multi_tensor_lion", fused.multi_tensor_lion),
-    ],
-)
-def test_without_a_fused_op_plain_torch_serves_and_passes_the_self_test(builder, function, plain):
-    assert builder().is_compatible()
-    assert builder().reason.startswith("plain torch")
-    op = builder().load()
-    assert getattr(op, function) is plain
-    assert self_test.run(builder.NAME, op, torch.device("cpu")) == "loaded and run on a tiny input"
-
-
-def test_the_op_is_called_where_the_runtime_has_it_and_named_where_not():
-    def with_op(operator):
-        call = {"multi_tensor_adam": (operator, lambda *arguments: "through the op")}
-        return fused.ADAM.builder(__name__, runtime_ops(fused.ADAM, call))()
-
-    builder = with_op("aten.add")
-    assert builder.reason == "torch.ops.aten.add"
-    assert builder.load().multi_tensor_adam() == "through the op"
-    builder = with_op("aten.no_such_op")
-    assert builder.reason == "plain torch: this runtime has no torch.ops.aten.no_such_op"
-    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
 
 
 # --- FusedAdam over torch's own operators, and plain torch where they cannot be used
@@ -247,16 +180,6 @@ def tensors(*kinds: torch.dtype) -> list[list[torch.Tensor]]:
     return [[torch.rand(4, 3, generator=generator).to(kind)] for kind in kinds]
 
 
-def test_the_reason_is_what_load_found():
-    builder = Builder()
-    assert "when first loaded" in builder.reason
-    builder.load()
-    assert builder.reason.startswith(
-        "torch._fused_adamw_ and torch._fused_adam_ for float32, float16, bfloat16"
-    )
-    assert builder.is_compatible()
-
-
 def test_only_the_tensors_that_do_not_fit_are_plain_torch(calls):
     fits, refused = tensors(*[torch.float32] * 4), [[group[0].t()] for group in tensors(*[torch.float32] * 4)]
     half, wide = torch.bfloat16, torch.float32
@@ -289,57 +212,68 @@ def test_operator_of_the_mode_is_called_once(calls, monkeypatch):
     assert calls == with_decay_in_gradients == [2]
 
 
-def raising(*arguments: Any, **named: Any) -> None:
+def spoiled(change: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's operator, called as `change` does."""
+    return partial(change, torch._fused_adamw_)
+
+
+def fails(op: Any, *arguments: Any, **named: Any) -> None:
     raise NotImplementedError("Could not run 'aten::_fused_adamw_'\nwith a long list of keys")
 
 
+def rounded(op: Any, *arguments: Any, **named: Any) -> None:
+    """As an operator that gets its numbers in the parameter's type."""
+    kind = arguments[0][0].dtype
+    names = ("beta1", "beta2", "eps")
+    op(*arguments, **named | {name: torch.tensor(named[name]).to(kind).item() for name in names})
+
+
+def fails_in_bfloat16(op: Any, params: Any, *arguments: Any, **named: Any) -> None:
+    if params[0].dtype == torch.bfloat16:
+        raise RuntimeError("no bfloat16 here")
+    op(params, *arguments, **named)
+
+
+def finite(op: Any, *arguments: Any, **named: Any) -> None:
+    op(*arguments[:-1], [step.clamp(max=9) for step in arguments[-1]], **named)
+
+
+ALL = "torch._fused_adamw_ and torch._fused_adam_ for float32, float16, bfloat16"
+
+
 @pytest.mark.parametrize(
-    ("owner", "name", "fault", "reported"),
+    ("change", "reason", "reported"),
     [
-        (torch, "_fused_adamw_", raising, "torch._fused_adamw_ raises NotImplementedError: Could not run"),
-        (torch, "_fused_adamw_", lambda *lists, **named: None, "computes wrongly in torch.float32"),
-        (routes, "_ARGUMENTS", ("self", "something"), "has other arguments in torch"),
+        (None, ALL, "plain torch for mixed types"),
+        (fails, "plain torch: torch._fused_adamw_ ", "torch._fused_adamw_ raises NotImplementedError: Could not run"),
+        (lambda *given, **named: None, "plain torch: torch._fused_adamw_ ", "computes wrongly in torch.float32"),
+        (rounded, ALL.partition(", ")[0], "computes wrongly in torch.bfloat16"),
+        (fails_in_bfloat16, ALL.rpartition(", ")[0], "no bfloat16 here"),
+        (finite, ALL, "without bias correction"),
     ],
-)
-def test_operator_that_fails_its_check_is_not_used(owner, name, fault, reported, monkeypatch):
-    monkeypatch.setattr(owner, name, fault)
+)  # fmt: skip
+def test_operator_is_used_where_its_check_passes(change, reason, reported, monkeypatch):
+    if change:
+        monkeypatch.setattr(torch, "_fused_adamw_", spoiled(change))
     builder = Builder()
-    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
-    assert builder.reason.startswith("plain torch: torch._fused_adamw_ ")
+    assert "when first loaded" in builder.reason
+    function = builder.load().multi_tensor_adam
+    assert builder.is_compatible()
+    assert builder.reason.startswith(f"{reason};" if reason.startswith("torch") else reason)
     assert reported in builder.reason
     assert "keys" not in builder.reason
-
-
-def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(monkeypatch, calls):
-    op = torch._fused_adamw_
-
-    def finite(*arguments, **named):
-        *others, steps = arguments
-        return op(*others, [step.clamp(max=9) for step in steps], **named)
-
-    monkeypatch.setattr(torch, "_fused_adamw_", finite)
-    builder = Builder()
-    function = builder.load().multi_tensor_adam
-    assert "without bias correction" in builder.reason
-    for corrected, count in ((1, [1]), (0, [])):
-        calls.clear()
+    assert (function is fused.multi_tensor_adam) == reason.startswith("plain torch")
+    calls = counted(monkeypatch, "_fused_adamw_")
+    for corrected in (1, 0):
         step(tensors(*[torch.float32] * 4), 1, function, corrected)
-        assert calls == count
+    assert calls == [1] * (0 if reason.startswith("plain") else 1 if change is finite else 2)
 
 
-def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch):
-    op = torch._fused_adamw_
-
-    def no_bfloat16(params, *arguments, **named):
-        if params[0].dtype == torch.bfloat16:
-            raise RuntimeError("no bfloat16 here")
-        return op(params, *arguments, **named)
-
-    monkeypatch.setattr(torch, "_fused_adamw_", no_bfloat16)
+def test_operator_with_other_arguments_is_not_used(monkeypatch):
+    monkeypatch.setattr(routes, "_ARGUMENTS", ("self", "something"))
     builder = Builder()
-    builder.load()
-    assert "for float32, float16; plain torch for" in builder.reason
-    assert "no bfloat16 here" in builder.reason
+    assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
+    assert "has other arguments in torch" in builder.reason
 
 
 # --- kernels for the types that torch's operators refuse: looked for when such types come, and not before
@@ -392,7 +326,9 @@ def take(op: Any, *kinds: torch.dtype, strided: bool = False) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder):
+@pytest.mark.parametrize("works", [True, False])
+def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder, works):
+    builder.works = works
     op = builder.load()
     for kinds, strided in ((ALIKE, False), (ALIKE, True), (HALVES, True), ((torch.float64,) * 4, False)):
         take(op, *kinds, strided=strided)
@@ -400,17 +336,9 @@ def test_kernels_are_looked_for_once_when_types_come_that_only_they_take(builder
     assert "; kernels if they work for mixed types" in builder.reason
     for _ in range(2):
         take(op, *HALVES)
-    assert (builder.found, len(builder.taken)) == (1, 2)
-    assert "; kernels for mixed types" in builder.reason
-
-
-def test_kernels_that_do_not_work_give_way_to_plain_torch_with_their_reason(builder):
-    builder.works = False
-    op = builder.load()
-    for _ in range(2):
-        take(op, *HALVES)
-    assert builder.found == 1
-    assert "; plain torch (no kernels: why) for mixed types" in builder.reason
+    assert (builder.found, len(builder.taken)) == (1, 2 * works)
+    what = "kernels" if works else "plain torch (no kernels: why)"
+    assert f"; {what} for mixed types" in builder.reason
 
 
 def test_nothing_is_tried_while_a_graph_is_captured(builder, monkeypatch):
@@ -419,15 +347,10 @@ def test_nothing_is_tried_while_a_graph_is_captured(builder, monkeypatch):
         capture.setattr(torch.cpu, "is_current_stream_capturing", lambda: True, raising=False)
         take(op, *HALVES)
     assert (builder.found, builder.taken) == (0, [])
-    take(op, *HALVES)
-    assert (builder.found, len(builder.taken)) == (1, 1)
-
-
-def test_preparing_a_machine_finds_the_route(builder):
-    builder.load()
     builder.prepare()
     assert builder.found == 1
-    assert "; kernels for mixed types" in builder.reason
+    take(op, *HALVES)
+    assert (builder.found, len(builder.taken)) == (1, 1)
 
 
 def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(builder, monkeypatch):
