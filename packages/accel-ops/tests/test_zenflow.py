@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZenFlow's overlapped step: the process that takes it, and what the training sees of it."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -26,21 +27,16 @@ _OPTIMIZER = 4711
 PATIENCE = 300
 
 
-class Group:
-    """Tensors of a parameter group, as DeepSpeed shares them with the process."""
-
-    def __init__(self, size: int, dtype: torch.dtype) -> None:
-        torch.manual_seed(size)
-        self.param = torch.randn(size).to(dtype).share_memory_()
-        self.grads = [torch.randn(size).to(dtype).share_memory_() for _ in range(2)]
-        self.stale = torch.zeros(size, dtype=dtype).share_memory_()
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return self.param, *self.grads, self.stale
+Group = tuple[torch.Tensor, ...]
 
 
-def work(groups: list[tuple[torch.Tensor, ...]], control: torch.Tensor) -> None:
+def group(size: int, dtype: torch.dtype) -> Group:
+    """Parameter, two gradients, and a stale copy of the parameter, as DeepSpeed shares them with the process."""
+    made = [torch.randn(size).to(dtype) for _ in range(3)]
+    return tuple(tensor.share_memory_() for tensor in (*made, torch.zeros_like(made[0])))
+
+
+def work(groups: list[Group], control: torch.Tensor) -> None:
     """What DeepSpeed's optimizer process does."""
     op = CPUAdamBuilder().load()
     op.create_adam(_OPTIMIZER, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, False)
@@ -62,7 +58,7 @@ def control() -> torch.Tensor:
 
 @pytest.fixture
 def groups() -> list[Group]:
-    return [Group(1000, torch.float32), Group(37, torch.bfloat16)]
+    return [group(1000, torch.float32), group(37, torch.bfloat16)]
 
 
 @pytest.fixture
@@ -70,12 +66,9 @@ def worker(control: torch.Tensor, groups: list[Group], threads: None) -> Iterato
     """A worker in a thread of this process; an error of its is not the test's."""
 
     def run() -> None:
-        try:
-            work([group.tensors for group in groups], control)
-        except Exception as error:
-            seen.append(error)
+        with contextlib.suppress(Exception):
+            work(groups, control)
 
-    seen: list[Exception] = []
     thread = threading.Thread(target=run)
     thread.start()
     yield thread
@@ -95,42 +88,41 @@ def take_steps(control: torch.Tensor, count: int) -> None:
         assert zenflow.wait(control.data_ptr(), PATIENCE)
 
 
-def expected(group: Group, index: int, count: int) -> torch.Tensor:
+def expected(groups: list[Group], count: int) -> list[torch.Tensor]:
     """The parameters after as many steps of `cpu_steps.adam`, with a pair of moments for each state."""
-    param = group.param.clone()
-    moments = [[torch.zeros_like(param) for _ in range(2)] for _ in range(2)]
-    options = {name: value / (1 + index) for name, value in _OPTIONS.items()}
-    for step in range(1, count + 1):
-        first, second = moments[step & 1]
-        cpu_steps.adam(
-            [param], [group.grads[step & 1]], [first], [second],
-            step=step, bias_correction=not index, **options,
-        )  # fmt: skip
-    return param
+    made = []
+    for index, (start, *grads, _) in enumerate(groups):
+        param, moments = start.clone(), [[torch.zeros_like(start) for _ in range(2)] for _ in range(2)]
+        options = {name: value / (1 + index) for name, value in _OPTIONS.items()}
+        for step in range(1, count + 1):
+            lists = [[each] for each in (param, grads[step & 1], *moments[step & 1])]
+            cpu_steps.adam(*lists, step=step, bias_correction=not index, **options)
+        made.append(param)
+    return made
 
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("awaited", [True, False], ids=["each awaited", "the last awaited"])
 def test_steps_are_those_of_the_kernel(control, groups, awaited):
-    wanted = [expected(group, index, 6) for index, group in enumerate(groups)]
+    wanted = expected(groups, 6)
     for step in range(1, 7):
         submit(control, step & 1, step)
         if awaited or step == 6:
             assert zenflow.wait(control.data_ptr(), PATIENCE)
-    for group, want in zip(groups, wanted, strict=True):
-        assert torch.equal(group.param, want)
-        assert torch.equal(group.stale, want)
+    for (param, *_, stale), want in zip(groups, wanted, strict=True):
+        assert torch.equal(param, want)
+        assert torch.equal(stale, want)
 
 
 def test_a_process_takes_steps_until_it_is_killed(control, groups):
-    wanted = [expected(group, index, 3) for index, group in enumerate(groups)]
-    tensors = [group.tensors for group in groups]
-    process = get_context("spawn").Process(target=work, args=(tensors, control), daemon=True)
+    wanted = expected(groups, 3)
+    process = get_context("spawn").Process(target=work, args=(groups, control), daemon=True)
     process.start()
     take_steps(control, 3)
+    assert not zenflow.wait(control.data_ptr(), 0.01)
     process.kill()
-    for group, want in zip(groups, wanted, strict=True):
-        assert torch.equal(group.stale, want)
+    for (*_, stale), want in zip(groups, wanted, strict=True):
+        assert torch.equal(stale, want)
     submit(control, 0, 4)
     for _ in range(2):
         with pytest.raises(OverlappedStepFailed, match="no process any more"):
@@ -150,16 +142,11 @@ def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control):
         submit(control, 0, 1)
 
 
-def test_waiting_ends_after_the_time(control):
-    submit(control, 0, 1)
-    assert not zenflow.wait(control.data_ptr(), 0.01)
-
-
-@pytest.mark.usefixtures("worker")
-def test_waiting_without_a_submitted_step_ends_after_the_time(control):
+@pytest.mark.parametrize("steps", [0, 1], ids=["without a step", "without a worker"])
+def test_waiting_ends_after_the_time(control, steps):
     """As DeepSpeed's: a loop that asks again and again looks in between whether the worker lives."""
-    assert zenflow.wait(control.data_ptr(), 0.01) is False
-    take_steps(control, 2)
+    for step in range(steps):
+        submit(control, 0, step + 1)
     assert zenflow.wait(control.data_ptr(), 0.01) is False
 
 
