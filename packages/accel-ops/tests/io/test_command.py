@@ -46,19 +46,19 @@ def test_the_options_are_shown_without_an_import_of_torch():
     assert result.stdout.splitlines()[-1] == "False"
 
 
-def test_bench_has_a_line_for_each_combination_and_the_limits(measured, capsys):
-    assert main(["io", "bench", str(measured), *_SMALL, "--engine", "uring", "threads", "python"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    names = [line.split()[0] for line in lines[2:]]
-    assert names == ["buffered,", "raw", *(name for name in ("uring", "threads", "python") for _ in range(2))]
-    assert os.listdir(measured) == []
-
-
-def test_bench_prints_json(measured, capsys):
-    assert main(["io", "bench", str(measured), *_SMALL, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {row["block_size"] for row in found["results"] if row["queue_depth"]} == {256 << 10, 1 << 20}
-    assert all(row["write"] > 0 and row["read"] > 0 for row in found["results"])
+@pytest.mark.parametrize("engines", [("uring", "threads", "python"), ()], ids=["each", "default"])
+def test_bench_has_a_line_for_each_combination_and_the_limits(measured, capsys, engines):
+    given = ["io", "bench", str(measured), *_SMALL, *(["--engine", *engines] if engines else [])]
+    assert main(given) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert names[:2] == ["buffered,", "raw"]
+    assert names[2::2] == names[3::2]
+    assert names[2::2] == list(engines) or not engines
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["results"]
+    assert [row["name"].split()[0] for row in found] == names
+    assert {row["block_size"] for row in found if row["queue_depth"]} == {256 << 10, 1 << 20}
+    assert all(row["write"] > 0 and row["read"] > 0 for row in found)
     assert os.listdir(measured) == []
 
 

@@ -75,15 +75,6 @@ def test_without_the_library_python_serves_with_one_warning(without_library, tmp
     session.close()
 
 
-def test_a_very_deep_queue_works(engine, tmp_path):
-    session = Session(EngineOptions(block_size=4096, depth=100_000, workers=1), engine)
-    data, into = torch.arange(200_000), torch.empty(200_000, dtype=torch.int64)
-    session.submit(data, tmp_path / "file", write=True).wait()
-    session.submit(into, tmp_path / "file", write=False).wait()
-    assert torch.equal(into, data)
-    session.close()
-
-
 def test_several_threads_can_wait_for_one_request(session, tmp_path):
     session.engine.pause(-1)
     transfer = session.submit(torch.ones(100_000), tmp_path / "file", write=True)

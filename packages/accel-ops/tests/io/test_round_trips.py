@@ -77,7 +77,7 @@ def round_trips(path: Path, engine: str, sessions: int, count: int, most: int) -
     draw = random.Random(f"{engine}{sessions}{count}{most}")
     for _ in range(sessions):
         options = EngineOptions(
-            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32)), draw.choice((1, 3))
+            draw.choice((4096, 50000, 1 << 20)), draw.choice((1, 3, 32, 100_000)), draw.choice((1, 3))
         )
         session = Session(options, engine)
         try:
@@ -154,42 +154,16 @@ def test_a_new_file_is_private_and_an_old_one_is_not_truncated(session, tmp_path
 # --- other file systems, which root mounts for the test: each has direct I/O of its own kind, or none
 
 
-#: Name: the program that makes one in an image, and its options. Without a program the system needs no image.
+_LAYERS = "lowerdir={0}/lower,upperdir={0}/upper,workdir={0}/work"
+#: Name: the commands that make it and mount it: {0} is a folder, in which an image of 600 MiB is.
 _FILE_SYSTEMS = {
-    "tmpfs": (),
-    "overlay": (),
-    "ext4": ("mkfs.ext4", "-q", "-F"),
-    "xfs": ("mkfs.xfs", "-q", "-f"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f"),
-    "FUSE": ("mkfs.ext4", "-q", "-F"),  # the same image, by a program instead of the kernel
+    "tmpfs": ("true", "mount -t tmpfs -o size=400m none {0}/mounted"),
+    "overlay": ("mkdir {0}/lower {0}/upper {0}/work", f"mount -t overlay -o {_LAYERS} none {{0}}/mounted"),
+    "ext4": ("mkfs.ext4 -q -F {0}/image", "mount -o loop {0}/image {0}/mounted"),
+    "xfs": ("mkfs.xfs -q -f {0}/image", "mount -o loop {0}/image {0}/mounted"),
+    "btrfs": ("mkfs.btrfs -q -f {0}/image", "mount -o loop {0}/image {0}/mounted"),
+    "FUSE": ("mkfs.ext4 -q -F {0}/image", "fuse2fs {0}/image {0}/mounted"),
 }
-_IMAGE = 600 << 20
-
-
-def mount_command(name: str, folder: Path, target: Path) -> list[str]:
-    """The command that mounts it; skips the test where a program is missing."""
-    make = _FILE_SYSTEMS[name]
-    programs = [*make[:1], *(["fuse2fs"] if name == "FUSE" else [])]
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"not run: program {' and '.join(missing)}")
-    if name == "tmpfs":
-        return ["mount", "-t", "tmpfs", "-o", "size=400m", "none", str(target)]
-    if name == "overlay":
-        layers = [folder / layer for layer in ("lower", "upper", "work")]
-        for layer in layers:
-            layer.mkdir()
-        options = ",".join(f"{layer.name}dir={layer}" for layer in layers)
-        return ["mount", "-t", "overlay", "-o", options, "none", str(target)]
-    image = folder / "image"
-    with image.open("wb") as file:
-        file.truncate(_IMAGE)
-    subprocess.run([*make, str(image)], check=True, capture_output=True)
-    return (
-        ["fuse2fs", str(image), str(target)]
-        if name == "FUSE"
-        else ["mount", "-o", "loop", str(image), str(target)]
-    )
 
 
 @pytest.fixture(params=_FILE_SYSTEMS)
@@ -199,9 +173,15 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         pytest.skip("not run: mounting a file system needs root")
     target = tmp_path / "mounted"
     target.mkdir()
-    done = run(*mount_command(request.param, tmp_path, target))
-    if done.returncode:
-        pytest.skip(f"not run: {request.param} cannot be mounted here: {done.stderr.strip()}")
+    with (tmp_path / "image").open("wb") as file:
+        file.truncate(600 << 20)
+    for command in _FILE_SYSTEMS[request.param]:
+        program, *arguments = command.format(tmp_path).split()
+        if shutil.which(program) is None:
+            pytest.skip(f"not run: program {program}")
+        done = run(program, *arguments)
+        if done.returncode:
+            pytest.skip(f"not run: {request.param} cannot be mounted here: {done.stderr.strip()}")
     yield target
     subprocess.run(["umount", str(target)], check=True)
 
