@@ -3,6 +3,7 @@
 """Input that a kernel does not support is refused with a reason; other input never gives a wrong result silently."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -157,29 +158,24 @@ def refused(*lists: list[torch.Tensor], message: str = "shares memory") -> None:
     assert all(map(torch.equal, before, [tensor for tensors in lists for tensor in tensors]))
 
 
+SHARING: dict[str, Callable[[torch.Tensor], dict[str, torch.Tensor]]] = {
+    "two written ones": lambda x: {"params": x[:6], "exp_avgs": x[:6]},
+    "two that overlap": lambda x: {"params": x[:6], "exp_avgs": x[5:11]},
+    "gradient and parameter": lambda x: {"params": x[:6], "grads": x[:6]},
+    "gradient before parameter": lambda x: {"params": x[1:7], "grads": x[:6]},
+    "gradient and state": lambda x: {"exp_avg_sqs": x[1:7], "grads": x[:6]},
+    "with gaps, the same": lambda x: {"params": x[::2], "exp_avgs": x[::2]},
+    "with gaps and without": lambda x: {"params": x[::2], "exp_avg_sqs": x[:6]},
+    "gradient in the gaps": lambda x: {"params": x[::2], "grads": x[:6]},
+    "expanded": lambda x: {"params": x[:1].expand(6)},
+    "folded": lambda x: {"exp_avgs": torch.as_strided(x, (3, 2), (1, 1))},
+}
+
+
 @pytest.mark.usefixtures("with_and_without_library")
-@pytest.mark.parametrize(
-    "cut",
-    [
-        lambda x: {"params": x[:6], "exp_avgs": x[:6]},
-        lambda x: {"params": x[:6], "exp_avgs": x[5:11]},
-        lambda x: {"params": x[:6], "grads": x[:6]},
-        lambda x: {"params": x[1:7], "grads": x[:6]},
-        lambda x: {"exp_avg_sqs": x[1:7], "grads": x[:6]},
-        lambda x: {"params": x[::2], "exp_avgs": x[::2]},
-        lambda x: {"params": x[::2], "exp_avg_sqs": x[:6]},
-        lambda x: {"params": x[::2], "grads": x[:6]},
-        lambda x: {"params": x[:1].expand(6)},
-        lambda x: {"exp_avgs": torch.as_strided(x, (3, 2), (1, 1))},
-    ],
-    ids=[
-        "two written ones", "two that overlap", "gradient and parameter", "gradient before parameter",
-        "gradient and state", "with gaps, the same", "with gaps and without", "gradient in the gaps",
-        "expanded", "folded",
-    ],
-)  # fmt: skip
-def test_a_written_tensor_that_shares_memory_is_refused(cut):
-    refused(*four(**cut(torch.ones(12))))
+@pytest.mark.parametrize("how", SHARING)
+def test_a_written_tensor_that_shares_memory_is_refused(how):
+    refused(*four(**SHARING[how](torch.ones(12))))
 
 
 @pytest.mark.usefixtures("with_and_without_library")
