@@ -1,19 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The declarations for ctypes are those of the header; a library of another version is refused, and the op works."""
+"""The declarations for ctypes are those of the header."""
 
 import ctypes
-import hashlib
 import re
-import shutil
-from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-
 from accel_ops.host import c_interface, library
-from accel_ops.optimizers import cpu_steps
 from shared.children import run
 
 HEADERS = ("accel_ops.h", "accel_io.h")
@@ -61,39 +54,3 @@ def test_the_declarations_are_those_of_the_header(tmp_path):
     program = tmp_path / "declared.cpp"
     program.write_text("\n".join(lines))
     run("c++", "-std=c++17", "-fsyntax-only", f"-I{csrc}", program, check=True)
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
-    """A library of another version."""
-    (tmp_path / "other.cpp").write_text('extern "C" int accel_abi_version() { return 1; }')
-    run("c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", tmp_path / "other.cpp", check=True)
-    return tmp_path / "other.so"
-
-
-def assert_right_numbers() -> None:
-    tensors = [torch.ones(5) for _ in range(4)]
-    cpu_steps.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=0.0)
-    assert torch.allclose(tensors[0], torch.full((5,), 1 - 0.1 * 10 / 10))
-
-
-def test_another_library_in_the_wheel_is_replaced_by_a_build_that_says_why(cache, other, monkeypatch):
-    monkeypatch.setattr(library, "PREBUILT", other)
-    reason = library.load().reason
-    assert reason.startswith("compiled on this machine: accel_ops-")
-    assert "other.so has the C interface 1" in reason
-    assert "it lacks accel_adam," in reason
-    assert_right_numbers()
-
-
-def test_another_library_in_the_cache_is_built_again(cache, other):
-    right = library.native.build_library(library.source())
-    digest = hashlib.sha256(other.read_bytes()).hexdigest()[:32]
-    planted = right.with_name(f"{right.stem.rpartition('-')[0]}-{digest}.so")
-    right.unlink()
-    shutil.copy(other, planted)
-    reason = library.load().reason
-    assert reason.startswith("compiled on this machine again: ")
-    assert "C interface 1" in reason
-    assert not planted.exists()
-    assert_right_numbers()
