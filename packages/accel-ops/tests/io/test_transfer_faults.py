@@ -219,6 +219,7 @@ def test_files_that_cannot_be_transferred_are_refused_without_leaking(session, t
         "none/file": errno.ENOENT,
         "pipe/file": errno.ENOTDIR,
         "x" * 300: errno.ENAMETOOLONG,
+        "/dev/null": errno.ESPIPE,
     }
     session.submit(data, tmp_path / "file", write=True).wait()
     before = descriptors()
@@ -229,9 +230,6 @@ def test_files_that_cannot_be_transferred_are_refused_without_leaking(session, t
             assert caught.value.errno == number
     with pytest.raises(FileNotFoundError):
         session.submit(data, tmp_path / "none", write=False)
-    with pytest.raises(OSError) as caught:
-        session.submit(data, "/dev/null", write=True)
-    assert caught.value.errno == errno.ESPIPE
     for offset in (-1, 2**63 - data.nbytes, 2**63, 2**64 + 5):
         for call in (session.submit, session.run):
             with pytest.raises(ValueError, match="file_offset"):
