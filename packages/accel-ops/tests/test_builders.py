@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from accel_core import lost_devices
+from accel_core.op_builder import self_test
 from accel_ops import routes
 from accel_ops.device import self_checks
 from accel_ops.device.driver_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.inference import INFERENCE, TransformerFunctions
+from accel_ops.memory import PinMemoryBuilder, UtilsBuilder
 from accel_ops.op import LoadedOp, Unusable, runtime_ops
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep, Lists
@@ -42,6 +44,16 @@ def test_missing_vendor_op_leaves_plain_torch():
     builder = fused.ADAM.builder(__name__, runtime_ops(fused.ADAM, call))()
     assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
     assert builder.reason == "plain torch: this runtime has no torch.ops.aten.no_such_op"
+
+
+@pytest.mark.parametrize(
+    "builder", [fused.FusedAdamBuilder, fused.FusedLambBuilder, fused.FusedLionBuilder, UtilsBuilder, PinMemoryBuilder]
+)  # fmt: skip
+def test_builder_without_routes_passes_the_self_test(builder):
+    assert builder().is_compatible()
+    assert builder().reason.startswith(("plain torch", "torch._utils", "mmap and mlock"))
+    found = self_test.run(builder.NAME, builder().load(), torch.device("cpu"))
+    assert found == "loaded and run on a tiny input"
 
 
 # --- what is tried once a process: results and reasons are kept, other errors are not

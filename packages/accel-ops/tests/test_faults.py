@@ -82,10 +82,13 @@ def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache):
     [
         ('g++ "x', "plain torch: no C++ compiler can be called", "No closing quotation"),
         ("false", "false, or plain torch if that fails", "plain torch: accel_ops does not compile"),
+        ("", "plain torch: no C++ compiler on PATH", "plain torch: "),
     ],
 )
 def test_unusable_compiler_leaves_plain_torch(cxx, before, after, cache, monkeypatch):
     monkeypatch.setenv("CXX", cxx)
+    if not cxx:
+        monkeypatch.setenv("PATH", "")
     assert before in library.origin()
     with pytest.warns(RuntimeWarning, match=after):
         assert library.load().functions is None

@@ -119,6 +119,15 @@ def test_a_process_takes_steps_until_it_is_killed(control, groups):
 
 
 @pytest.mark.usefixtures("worker")
+def test_worker_returns_at_the_exit(control, groups):
+    """The fixture lets it return, and waits for that."""
+    wanted = expected(groups, 1)
+    submit(control, 1, 1)
+    assert zenflow.wait(control.data_ptr(), PATIENCE)
+    assert all(torch.equal(param, want) for (param, *_), want in zip(groups, wanted, strict=True))
+
+
+@pytest.mark.usefixtures("worker")
 def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control):
     submit(control, 0, 0)  # steps count from 1
     for _ in range(2):
