@@ -87,7 +87,9 @@ class Ends:
             code = int(values.get("code", 1))
             self.ended[rank] = code
             if code and not values.get("stopped"):
-                self.failures[rank] = now - float(values.get("age", 0.0))
+                failed = now - float(values.get("age", 0.0))
+                # On a loaded machine this message may be late; the one of the traceback came before it.
+                self.failures[rank] = min(failed, self.tracebacks.get(rank, failed)) if code == 1 else failed
 
     def lost(self, rank: int, code: int, now: float, stopped: bool) -> None:
         """Note that the guard of a rank has ended; if it was killed, without sending the rank's end."""

@@ -12,6 +12,8 @@ import time
 import pytest
 
 from accel_core import processes
+from accel_launch import supervisor
+from accel_launch.protocol import Message
 
 from .conftest import until
 
@@ -54,10 +56,13 @@ def test_rank_with_traceback_is_waited_for(start, end, code, first):
     assert (f"failed after it: rank {1 - first} on localhost" in launch.err) == (code == 1)
 
 
-def test_stubborn_ranks_are_killed(start):
-    launch = start(only(0, "exit 3", others="trap '' TERM; sleep 300 & wait; sleep 300"), grace=1.0)
-    assert launch.wait() == 3
-    assert launch.gone_within(10)
+@pytest.mark.parametrize(("code", "first"), [(1, 0), (7, 1)])
+def test_late_message_keeps_first_failure(code, first):
+    ends = supervisor.Ends({0: "here", 1: "here"})
+    ends.take(Message("traceback", 0, {}), 10.0)
+    ends.take(Message("end", 1, {"code": 4, "age": 0.5}), 11.0)
+    ends.take(Message("end", 0, {"code": code, "age": 1.0}), 90.0)
+    assert ends.report().startswith(f"rank {first} on here")
 
 
 @pytest.mark.parametrize(
