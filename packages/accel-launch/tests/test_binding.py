@@ -100,12 +100,6 @@ def test_reserved_cores_are_unused(topology, reserve):
             assert len(kept) == min(reserve, len(node.cores))
 
 
-@given(topologies(), st.data())
-def test_core_list_restricts(topology, data):
-    listed = data.draw(st.sets(st.sampled_from(sorted(topology.cpus())), min_size=1))
-    assert machine.usable_cores(topology, format_cpu_list(listed), 0)[0].cpus() == listed
-
-
 @pytest.mark.parametrize("text", ["3-1", "0-3,2-5", "4,0", "0,0", "", "0 1", "0-9", "5,7", "2-5"])
 def test_wrong_core_list_is_named(text):
     with pytest.raises(BindingImpossible) as caught:
