@@ -272,25 +272,23 @@ def worker(start, make):
     return go
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
-def test_killed_worker_leaves_nothing(worker, whole_group):
-    process, job = worker("trap '' TERM; setsid sleep 301 & echo > up; sleep 302; sleep 303", ranks=1)
+@pytest.mark.parametrize(
+    ("send", "number", "trap", "code"),
+    [
+        (os.kill, signal.SIGKILL, "", -signal.SIGKILL),
+        (os.killpg, signal.SIGKILL, "", -signal.SIGKILL),
+        (os.kill, signal.SIGTERM, "exit 9", 9),
+    ],
+)
+def test_stopped_worker_leaves_nothing(worker, send, number, trap, code):
+    process, job = worker(
+        f"trap '{trap}' TERM; setsid sleep 301 & echo > up; sleep 302 & wait; wait", ranks=1
+    )
     job.file("up")
-    if whole_group:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    assert job.gone_within(60), job.alive()
-    process.communicate()
-
-
-def test_signal_to_worker_reaches_rank(worker):
-    process, job = worker("trap 'exit 9' TERM; echo > up; sleep 300 & wait", ranks=1)
-    job.file("up")
-    process.terminate()
+    send(process.pid, number)
     process.communicate(timeout=120)
-    assert process.returncode == 9
-    assert job.gone_within(60)
+    assert process.returncode == code
+    assert job.gone_within(60), job.alive()
 
 
 def test_misplaced_rank_is_reported(worker):
