@@ -18,7 +18,6 @@ import pytest
 MORE = (
     "tests/*",
     "examples/tests/test_[gtz]*.py",
-    "ci/tests/test_workflows.py",
     "packages/*/tests/test_simulated.py",
     "packages/*/tests/test_wheel.py",
     "packages/*/tests/test_kernels*.py",
@@ -50,7 +49,6 @@ SLOW = (
     "examples/tests/test_training.py::test_a_damaged_checkpoint",
     "tests/huggingface/test_accelerate.py",
     "tests/programs/test_programs.py",
-    "tests/together/test_zero_plus_plus.py",
 )
 
 #: Files that take minutes: a worker begins with them, so that none is left when the others have ended.

@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of size, and subjects of commits."""
+"""Limits of size."""
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from ci import budgets
 from ci.workspace import parse_toml
 
-from .conftest import ROOT, Repository, run
+from .conftest import ROOT, Repository
 
 #: A package of `repository` has 2 + 2 lines of source and a header.
 PARTS = (
@@ -36,21 +35,17 @@ def _limited(repository: Repository, core: int, end: int = 0) -> None:
     repository.commit()
 
 
-def test_limit_falls_with_its_part(repository: Repository) -> None:
+@pytest.mark.parametrize("room", [-1, 10])
+def test_limit_falls_with_its_part_to_its_end(repository: Repository, room: int) -> None:
     _limited(repository, core=50)
     size = budgets.sizes(repository.root)["accel-core"]
-    assert size > 2
-    _limited(repository, core=50, end=size - 1)
+    assert 2 < size < 40
+    end = size + room
+    _limited(repository, core=50, end=end)
     assert budgets.main(repository.root) == 0
     written = parse_toml((repository.root / budgets.LIMITS).read_text())
-    assert written["limits"]["accel-core"] == size
-    assert f"| accel-core | {size} | {size - 1} |" in (repository.root / budgets.PAGE).read_text()
-
-
-def test_limit_stops_at_its_end(repository: Repository) -> None:
-    _limited(repository, core=50, end=40)
-    assert budgets.main(repository.root) == 0
-    assert parse_toml((repository.root / budgets.LIMITS).read_text())["limits"]["accel-core"] == 40
+    assert written["limits"]["accel-core"] == max(size, end)
+    assert f"| accel-core | {size} | {end} |" in (repository.root / budgets.PAGE).read_text()
 
 
 def _add_class(repository: Repository) -> None:
@@ -78,27 +73,3 @@ def test_change_is_refused(what: str, repository: Repository, capsys: pytest.Cap
     repository.commit()
     assert budgets.main(repository.root) == 1
     assert what in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("subject", "refused"),
-    [
-        ("core: reject empty device lists", False),
-        ("core, cpu: run the tests from wheels in ring 2", False),
-        ("Merge branch 'main'", False),
-        ("fixup! core: reject empty device lists", False),
-        ("reject empty device lists", True),
-        ("core: Reject empty device lists", True),
-        ("core: reject empty device lists.", True),
-        ("core: the device lists", True),
-        ("core: fixed device lists", True),
-        ("core: reject lists; add others", True),
-        (f"core: reject {'x' * 60}", True),
-    ],
-)
-def test_subject(subject: str, refused: bool) -> None:
-    """The hook commit-msg runs gitlint with the settings of the repository."""
-    pytest.importorskip("gitlint", reason="not run: requirements-dev.txt is newer than this environment")
-    message = f"{subject}\n\nWhy.\n# a comment\n"
-    done = run(sys.executable, "-m", "gitlint.cli", "--staged", input=message)
-    assert bool(done.returncode) == refused, done.stderr

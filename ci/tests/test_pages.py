@@ -2,24 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that programs make say what the code and the results say."""
 
-import json
-import os
-import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-import accel_sim
-from accel_core.op_builder import Implementation
-from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
-from accel_core.vendor import INTERFACE_VERSION
-from ci import conformance, device_calls, feature_matrix, pages, workspace
+from ci import conformance, device_calls, feature_matrix, pages
 
 from .conftest import ROOT, Repository
-from .conftest import run as run_here
 
 SIMULATED = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 
@@ -63,34 +53,6 @@ def test_the_pages_are_what_the_results_and_the_op_tables_show() -> None:
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
 
 
-#: How the reason of a loaded builder begins, by implementation.
-_BEGINS = {
-    Implementation.IMAGE: "image",
-    Implementation.SPIRV: "spir-v",
-    Implementation.TORCH_FUSED: "torch._fused",
-    Implementation.VENDOR_OP: "torch.ops",
-    Implementation.PLAIN: "plain torch",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", SIMULATED)
-def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
-    base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
-    command = (sys.executable, "-m", "accel_core.cli", "ops", "build", "--json")
-    done = run_here(*command, env=accel_sim.environment(key, base=base))
-    rows = [row for row in json.loads(done.stdout)["ops"] if row["state"] == "ok"]
-    assert rows
-    for row in rows:
-        named = feature_matrix.implemented(key, row["builder"]).split(", ")
-        reason = row["reason"].removeprefix("loaded; ").lower()
-        taken = {each.value for each, begins in _BEGINS.items() if reason.startswith(begins)}
-        assert taken <= {*named}, row
-
-
-# ------------------------------------------------------------------------------------------- the matrix of evidence
-
-
 @pytest.mark.upstream
 def test_device_calls_have_decisions() -> None:
     if metadata.version("deepspeed") != "0.19.8":
@@ -110,25 +72,3 @@ def test_call_without_a_decision_is_reported(tmp_path: Path) -> None:
     assert set(found) == {("new.py:f", text) for text in texts}
     problems, _ = device_calls.decided({"new": found})
     assert {f"no decision: new: new.py:f: {text}" for text in texts} <= {*map(str, problems)}
-
-
-# --- the page of versions is what the packages require and what accel-core does with interface numbers
-
-VERSIONS_PAGE = (ROOT / "docs/versions.md").read_text(encoding="utf-8")
-
-
-def test_supported_versions_are_those_of_core() -> None:
-    rows = (
-        line.strip("| ").split(" | ") for line in VERSIONS_PAGE.partition("\n## What was run")[0].splitlines()
-    )
-    stated = {name: values for name, *values in rows}
-    assert stated["torch"][1] == TRIED_TORCH
-    assert stated["DeepSpeed"][:2] == [SUPPORTED, TRIED]
-
-
-def test_a_vendor_package_of_this_interface_requires_what_the_page_says() -> None:
-    shown = dict(re.findall(r"^\| (\d+)(?: \(to come\))? \| .+ \| `(.+)` \|$", VERSIONS_PAGE, re.MULTILINE))
-    wanted = Requirement(shown[str(INTERFACE_VERSION)])
-    vendors = [package for package in workspace.load(ROOT).values() if package.vendors]
-    assert len(vendors) == 10
-    assert [package.name for package in vendors if wanted not in package.requires] == []

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records that accel-core finds: one entry point for each device of its table that a package supports."""
 
+import re
 from importlib import metadata
 
 import pytest
@@ -28,3 +29,13 @@ def test_record_names_the_class_and_the_version_of_its_package(name: str) -> Non
     kind = "ipex" if record.variant == "ipex" else record.key.partition(".")[0]
     assert record.accelerator.endswith(f":{kind.upper()}_Accelerator")
     assert record.imports_deepspeed == (name == "xpu.external")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_advice_names_the_release_of_torch_or_leaves_torch_alone(name: str) -> None:
+    """The CPU's runtime is torch; IPEX is over, and the other variant of the same key needs none."""
+    advice, torch = RECORDS[name].how_to_install(), metadata.version("torch").partition("+")[0]
+    assert bool(advice) == (RECORDS[name].label not in ("cpu", "xpu (ipex)"))
+    assert not re.search(r"\{\w*\}", advice)
+    for command in re.findall(r"pip install[^;,()&]*", advice):
+        assert f'"torch=={torch}' in command or "--no-deps" in command, command
