@@ -1,21 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The site and the reports of our commands in a real browser: Chromium, without a window, driven by playwright.
+"""The site in a real browser: Chromium, without a window, driven by playwright.
 
 Setup: `apt-get install chromium` and `pip install -r requirements-browser.txt`.
 """
 
 import functools
 import http.server
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from shared.children import run
 
 pytestmark = pytest.mark.slow
 
@@ -88,36 +85,3 @@ def test_a_page_is_accessible(page: Any, address: str, name: str, scheme: str) -
         if each["impact"] in SERIOUS
     }
     assert serious == {}
-
-
-# --- reports: one file, nothing from a network
-
-#: A rank of a job that does not fit.
-LARGE = """
-import torch
-model = torch.nn.Linear(1 << 14, 1 << 14).cuda()
-model(torch.ones(1, 1 << 14, device="cuda")).sum().backward()
-torch.optim.Adam(model.parameters()).step()
-"""
-
-
-def test_what_failed_is_on_the_first_screen_of_a_report(page: Any, tmp_path: Path) -> None:
-    pytest.importorskip("accel_rehearse", reason="not run: package accel_rehearse")
-    (tmp_path / "program.py").write_text(LARGE)
-    size = ("--memory", "2GiB", "--reserve", "100MiB", "--ranks", "1")
-    words = ("rehearse", "cuda:h100-80", *size, "--html", "page.html", "--", "program.py")
-    done = run(sys.executable, "-m", "accel_core.cli", *words, cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    file = tmp_path / "page.html"
-    asked: list[str] = []
-    page.context.unroute_all()
-    page.on("request", lambda request: asked.append(request.url))
-    page.set_viewport_size({"width": 1280, "height": 720})
-    page.goto(file.as_uri())
-    assert page.said == []
-    assert asked == [file.as_uri()]
-    place = page.get_by_text("does not fit").first.bounding_box()
-    assert place is not None
-    assert place["y"] < 720
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -1,13 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in the documents can be read, are run as printed or blocks.toml says why not, and print what is shown."""
+"""Commands in the documents can be read, and are run as printed or blocks.toml says why not."""
 
 import argparse
-import ast
 import importlib.util
 import re
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,14 @@ import pytest
 from accel_core.cli.main import available, missing
 from ci import workspace
 
-from .compare_outputs import first_difference, pages
-
 ROOT = Path(__file__).resolve().parents[2]
-PAGES, WRITTEN = pages(ROOT), pages(ROOT, generated=False)
+#: Pages with commands for readers; those that no program writes.
+PAGES = [
+    page
+    for pattern in ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md")
+    for page in sorted(ROOT.glob(pattern))
+]
+WRITTEN = [page for page in PAGES if "results" not in page.parts and page.name not in ("cli.md", "matrix.md")]
 #: In the package that `accel new-vendor` makes.
 MADE = {"tests/simulated.json"}
 FOLDERS = ("benchmarks/", "ci/", "docs/", "examples/", "packages/", "tests/")
@@ -125,16 +127,10 @@ def test_each_reason_belongs_to_a_line() -> None:
     assert all(row["why"] for row in RULES)
 
 
-@pytest.mark.parametrize(
-    ("test", "runs"), [(test, row["runs"]) for row in RULES for test in row.get("instead", ())]
-)
-def test_what_runs_instead_is_a_test_whose_file_runs_the_command(test: str, runs: str) -> None:
+@pytest.mark.parametrize("test", sorted({test for row in RULES for test in row.get("instead", ())}))
+def test_what_runs_instead_is_a_test(test: str) -> None:
     file, _, name = test.partition("::")
-    text = (ROOT / file).read_text(encoding="utf-8")
-    assert name in {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    assert runs
-    fixtures = (ROOT / file).with_name("conftest.py")
-    assert runs in text + (fixtures.read_text(encoding="utf-8") if fixtures.is_file() else "")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -166,75 +162,3 @@ def test_a_line_runs_as_it_is_printed(line: str, checkout: Path, shell: Any) -> 
     done = shell(line, checkout)
     expected = next((ends for pattern, ends in ENDS.items() if re.search(pattern, line)), (0,))
     assert done.returncode in expected, done.stdout[-6000:]
-
-
-# --- outputs that the pages show are those of their commands; docs/tests/outputs.toml has the commands
-
-ROWS: dict[str, dict[str, Any]] = workspace.read_toml(ROOT / "docs/tests/outputs.toml")
-_BLOCK = re.compile(
-    r"(?:^<!-- (?P<kind>[\w ]+)(?:: (?P<name>.+?))? -->\n)?^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
-
-
-def _text(block: re.Match[str]) -> list[str]:
-    return [line for line in block["text"].splitlines() if not line.startswith("$ ")]
-
-
-SHOWN = {
-    block["name"]: (page, _text(block))
-    for page in WRITTEN
-    for block in _BLOCK.finditer(page.read_text(encoding="utf-8"))
-    if block["kind"] == "output"
-}
-
-
-def test_every_output_on_a_page_has_its_commands_and_no_row_is_left_over() -> None:
-    assert SHOWN.keys() == ROWS.keys()
-
-
-NAMES = [pytest.param(name, marks=pytest.mark.slow if row.get("slow") else ()) for name, row in ROWS.items()]
-
-
-@pytest.mark.more
-@pytest.mark.upstream
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sample("port", "race", "launch*")
-def test_a_command_prints_what_the_page_shows(name: str, shell: Any, tmp_path: Path) -> None:
-    row, (page, shown) = ROWS[name], SHOWN[name]
-    missing = [module for module in row["needs"] if importlib.util.find_spec(module) is None]
-    if missing:
-        pytest.skip(f"not run: {', '.join(missing)} not installed")
-    kept = ROOT / "docs/tests/outputs" / row.get("files", name)
-    if kept.is_dir():
-        shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
-    for link in ("examples", "shared"):
-        (tmp_path / link).symlink_to(ROOT / link)
-    *before, last = row["run"]
-    for command in before:
-        assert shell(command, tmp_path).returncode == 0, command
-    done = shell(last, tmp_path)
-    assert done.returncode == row.get("status", 0), done.stdout
-    difference = first_difference(shown, done.stdout.splitlines())
-    assert difference is None, f"{page.relative_to(ROOT)} shows:\n{difference}\nprinted:\n{done.stdout}"
-
-
-# --- a shown output may differ from the real one where machines differ, and nowhere else
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed", "equal"),
-    [
-        ("loss 0.148  on acme:0", "loss 0.1485 on acme:0", True),
-        ("torch 2.13.0+cpu", "torch 2.14.1", True),
-        (".venv/bin/python -u train.py", "/usr/bin/python3.12 -u train.py", True),
-        ("norm [1.5, …]", "norm [1.5, 7, 8]", True),
-        ("loss 0.148  on acme:0", "loss nan on acme:0", False),
-        ("bound 1.6e-06", "bound 1.6e-05", False),
-        ("host 10.0.0.1", "host 10.0.0.2", False),
-        ("48 tokens", "49 tokens", False),
-        ("npu chosen", "npu present", False),
-    ],
-)
-def test_shown_output(shown: str, printed: str, equal: bool) -> None:
-    assert (first_difference([shown, "…", "end"], ["begin", printed, "more", "end"]) is None) == equal

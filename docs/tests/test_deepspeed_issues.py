@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of docs/deepspeed-issues*.md print what the pages show, with DeepSpeed as it is."""
 
-import ast
 import importlib.metadata
 import importlib.util
 import re
@@ -26,12 +25,8 @@ SHOWN = {
 RELEASE, FORMER = "0.19.8", {"training_fails_with_torch_2_13.py": "0.18.9"}
 
 
-def test_each_program_is_on_a_page_and_says_what_it_shows() -> None:
-    programs = {path.name for path in (DOCS / "issues").glob("[a-z]*.py")}
-    assert programs == SHOWN.keys()
-    for program in programs:
-        tree = ast.parse((DOCS / "issues" / program).read_text(encoding="utf-8"))
-        assert ast.get_docstring(tree), program
+def test_each_program_is_on_a_page() -> None:
+    assert {path.name for path in (DOCS / "issues").glob("[a-z]*.py")} == SHOWN.keys()
 
 
 @pytest.mark.sample("a_wheel*", "parameters_without*")
