@@ -3,43 +3,32 @@
 """Makes the example importable, and runs its script as a user would."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from accel_core import processes
+from shared.children import run
+
 EXAMPLES = Path(__file__).parent.parent
 sys.path.insert(0, str(EXAMPLES))
 
 FROM_A_LAUNCHER = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_")
-HANG = 300  # seconds
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., processes.Ended]
 
 
 @pytest.fixture(scope="session")
 def python() -> Command:
     """Run `python <arguments>` in a folder and return what it said."""
 
-    def run(folder: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run_python(folder: Path, *arguments: str | Path, **environment: str) -> processes.Ended:
         inherited = {name: text for name, text in os.environ.items() if not name.startswith(FROM_A_LAUNCHER)}
-        with subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
-            cwd=folder,
-            env={**inherited, "OMP_NUM_THREADS": "1", **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                stdout, stderr = process.communicate(timeout=HANG)
-            except subprocess.TimeoutExpired:
-                process.terminate()  # not kill: a launcher must end its ranks
-                raise
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        given = {**inherited, "OMP_NUM_THREADS": "1", **environment}
+        return run(sys.executable, *arguments, cwd=folder, env=given)
 
-    return run
+    return run_python
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from byte_lm.errors import BadInput
 from byte_lm.job import read_job
 
 EXAMPLES = Path(__file__).parent.parent
-STEPS, HALF = 6, 3
+STEPS = 6
 STAGE_STEPS = 30
 EXACT = ("train_loss", "validation_loss", "bytes_trained_on", "text")
 # Variant: its stage, and how far its losses may be from plain data parallelism's.
@@ -26,46 +24,20 @@ def read_summary(out: Path) -> dict[str, Any]:
     return json.loads((out / "summary.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, train: Callable, tiny: list[str]) -> Path:
-    """Results of an uninterrupted run that has also left a checkpoint half way."""
-    folder = tmp_path_factory.mktemp("one_rank")
-    result = train(folder, *tiny, "--steps", str(STEPS), "--save_every", str(HALF), "--out", "whole")
+def test_a_damaged_checkpoint_of_a_run_is_explained(tmp_path: Path, train: Callable, tiny: list[str]) -> None:
+    result = train(tmp_path, *tiny, "--steps", str(STEPS))
     assert result.returncode == 0, result.stderr
     assert "Warning:" not in result.stderr + result.stdout
-    return folder / "whole"
-
-
-@pytest.mark.slow
-def test_a_run_leaves_a_picture_the_figures_and_a_checkpoint(whole: Path) -> None:
-    assert (whole / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert (whole / "checkpoint/latest").read_text() == f"step{STEPS:06d}"
-    figures = read_summary(whole)
+    out = tmp_path / "runs/train_lm"
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    figures = read_summary(out)
     assert figures["steps"] == len(figures["train_loss"]) == STEPS
     assert figures["validation_loss"][-1] == [STEPS, figures["validation_bits_per_byte"]]
     assert 0 < figures["unigram_entropy_bits_per_byte"] < 8
     assert figures["accelerator"]["name"]
     assert {"python", "torch", "deepspeed"} <= set(figures["versions"])
     assert figures["text"].startswith("def ")
-
-
-@pytest.mark.slow
-def test_a_resumed_process_continues_bit_for_bit(whole, tmp_path, train, tiny) -> None:
-    shutil.copytree(whole / f"checkpoint/step{HALF:06d}", tmp_path / f"halves/checkpoint/step{HALF:06d}")
-    (tmp_path / "halves/checkpoint/latest").write_text(f"step{HALF:06d}")
-
-    result = train(tmp_path, *tiny, "--steps", str(STEPS), "--out", "halves", "--resume")
-
-    assert result.returncode == 0, result.stderr
-    expected, figures = read_summary(whole), read_summary(tmp_path / "halves")
-    assert figures["resumed_from"] == f"step{HALF:06d}"
-    assert len(set(expected["train_loss"])) == STEPS
-    assert {name: figures[name] for name in EXACT} == {name: expected[name] for name in EXACT}
-
-
-def test_a_damaged_checkpoint_is_explained(whole, tmp_path, train, tiny) -> None:
-    shutil.copytree(whole / "checkpoint", tmp_path / "runs/train_lm/checkpoint")
-    weights = tmp_path / f"runs/train_lm/checkpoint/step{STEPS:06d}/mp_rank_00_model_states.pt"
+    weights = out / f"checkpoint/step{STEPS:06d}/mp_rank_00_model_states.pt"
     weights.write_bytes(weights.read_bytes()[:1000])
     result = train(tmp_path, *tiny, "--steps", str(STEPS + 1), "--resume")
     assert result.returncode == 2
@@ -97,64 +69,43 @@ def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(tmp_path, py
 FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
 
 
-def given(content: str, flag: str) -> Callable[[Path], list[str]]:
-    """A file `given` with this content, which the flag names."""
-
-    def make(folder: Path) -> list[str]:
-        (folder / "given").write_text(content)
-        return [flag, "given"]
-
-    return make
-
-
-def checkpoint_without_state(folder: Path) -> list[str]:
-    (folder / "given/checkpoint/step000001").mkdir(parents=True)
-    (folder / "given/checkpoint/latest").write_text("step000001")
-    return ["--resume", "--out", "given"]
-
-
-def checkpoint_of_another_shape(folder: Path) -> list[str]:
-    flags = checkpoint_without_state(folder)
-    state = {"identity": {"layers": 9}, "step": 1}
-    (folder / "given/checkpoint/step000001/run.json").write_text(json.dumps(state))
-    return flags
-
-
-def just(*flags: str) -> Callable[[Path], list[str]]:
-    return lambda folder: list(flags)
-
-
+#: The flags, the text of a file `given`, and what is found.
 CASES = {
-    "missing data folder": (just("--data", "nowhere"), "nowhere is missing"),
-    "half-written config": (given('{"optimizer": {"type": "Ad', "--deepspeed_config"), "Unterminated string"),
-    "bad stage": (just("--stage", "7"), "--stage 7"),
-    "offload without ZeRO": (just("--offload", "--stage", "0"), "ZeRO stage 0"),
-    "no steps": (just("--steps", "0"), "--steps 0"),
-    "checkpoint of another model": (checkpoint_of_another_shape, "layers is 5 here and 9 in the checkpoint"),
-    "output below a file": (lambda folder: [given("", "--out")(folder)[0], "given/results"], "given"),
-}  # fmt: skip
+    "missing data folder": ("--data nowhere", "", "nowhere is missing"),
+    "half-written config": ("--deepspeed_config given", '{"optimizer": {"type": "Ad', "Unterminated string"),
+    "bad stage": ("--stage 7", "", "--stage 7"),
+    "offload without ZeRO": ("--offload --stage 0", "", "ZeRO stage 0"),
+    "no steps": ("--steps 0", "", "--steps 0"),
+    "output below a file": ("--out given/results", "", "given"),
+}
 
 
-@pytest.mark.sample("missing data folder", "half-written config", "bad stage", "checkpoint of another model")
-@pytest.mark.parametrize("case", CASES)
-def test_refused_input_is_explained_and_leaves_nothing(case, tmp_path, monkeypatch) -> None:
-    make, found = CASES[case]
-    flags = make(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    monkeypatch.chdir(tmp_path)
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> str:
+    """What is found in these flags; the folder stays as it is."""
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    monkeypatch.chdir(folder)
     with pytest.raises(BadInput) as caught:
         read_job(flags)
     assert FOUR_PARTS.fullmatch(f"error: {caught.value}\n"), str(caught.value)
-    assert found in str(caught.value).splitlines()[1]
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    return str(caught.value).splitlines()[1]
 
 
-def test_under_a_launcher_refused_input_is_explained_once(tmp_path: Path, python: Callable) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    result = python(tmp_path, *launcher, EXAMPLES / "train_lm.py", "--steps", "0")
-    assert result.returncode != 0
-    assert result.stderr.count("--steps 0") == 1
-    assert FOUR_PARTS.search(result.stderr)
+@pytest.mark.sample("missing data folder", "half-written config", "bad stage")
+@pytest.mark.parametrize("case", CASES)
+def test_refused_input_is_explained_and_leaves_nothing(case, tmp_path, monkeypatch) -> None:
+    flags, content, found = CASES[case]
+    (tmp_path / "given").write_text(content)
+    assert found in refused(tmp_path, monkeypatch, *flags.split())
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path, monkeypatch) -> None:
+    step = tmp_path / "given/checkpoint/step000001"
+    step.mkdir(parents=True)
+    (step.parent / "latest").write_text("step000001")
+    (step / "run.json").write_text(json.dumps({"identity": {"layers": 9}, "step": 1}))
+    found = refused(tmp_path, monkeypatch, "--resume", "--out", "given")
+    assert "layers is 5 here and 9 in the checkpoint" in found
 
 
 def test_config_that_only_deepspeed_can_judge_is_refused_alike(tmp_path, train, tiny) -> None:
@@ -171,10 +122,9 @@ def test_config_that_only_deepspeed_can_judge_is_refused_alike(tmp_path, train, 
 
 PROGRAM = Path(__file__).parent.parent / "zero_infinity_nvme" / "train.py"
 STEP = re.compile(r"step (\d+) loss ([\d.]+) .*read +(\d+) MiB, wrote +(\d+) MiB")
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def train_from_disk(python: Command, folder: Path, *options: str) -> list[tuple[str, ...]]:
+def train_from_disk(python: Callable, folder: Path, *options: str) -> list[tuple[str, ...]]:
     """Return step, loss, MiB read and written of each step."""
     ended = python(folder, "-W", "ignore", PROGRAM, "--folder", "run", *options, DS_ACCELERATOR="cpu")
     assert ended.returncode == 0, ended.stderr
@@ -183,7 +133,7 @@ def train_from_disk(python: Command, folder: Path, *options: str) -> list[tuple[
 
 @pytest.mark.slow
 @pytest.mark.upstream
-def test_a_resumed_run_has_the_losses_of_one_without_interruption(python: Command, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_losses_of_one_without_interruption(python: Callable, tmp_path: Path) -> None:
     small = ("--layers", "4", "--limit", "400")
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
