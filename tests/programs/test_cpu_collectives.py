@@ -61,17 +61,18 @@ def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[lis
     return json.loads(answers[0]), done.stdout + done.stderr
 
 
+# tests/torch_versions/run.py chooses by these ids.
 @pytest.mark.parametrize(
     ("launcher", "begin"),
     [
-        ("deepspeed", DEEPSPEED),
-        ("torchrun", DEEPSPEED),
-        ("accel launch", DEEPSPEED),
-        ("torchrun", ASKS),
-        ("torchrun", ACCELERATE),
+        pytest.param("deepspeed", DEEPSPEED, id="runner"),
+        pytest.param("torchrun", DEEPSPEED, id="torchrun"),
+        pytest.param("accel launch", DEEPSPEED, id="launch"),
+        pytest.param("torchrun", ASKS, id="torchrun by name"),
+        pytest.param("torchrun", ACCELERATE, id="torchrun and accelerate"),
     ],
 )
-@pytest.mark.sample("accel*")
+@pytest.mark.sample("launch")
 def test_two_ranks_of_an_unchanged_program_share_memory(tmp_path: Path, launcher: str, begin: str) -> None:
     variables = {"ACCELERATE_USE_DEEPSPEED": "true"} if begin == ACCELERATE else {}
     answer, logged = _run(tmp_path, launcher, begin, **variables)
