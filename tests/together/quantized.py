@@ -7,10 +7,7 @@ Job `together.quantized` of accel_testkit.suite.launch. Order: {"runs": [[type, 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,8 @@ from torch.nn import functional
 
 from accel_testkit.suite import launch
 
-#: A plain run of ZeRO 3; ZeRO++ of the weights alone; all of it; with DeepSpeed's quantizer for npu, which truncates.
-PLAIN, WEIGHTS, QUANTIZED, TRUNCATED = "plain", "weights", "quantized", "truncated"
+#: A plain run of ZeRO 3; ZeRO++ of the weights alone; all of it.
+PLAIN, WEIGHTS, QUANTIZED = "plain", "weights", "quantized"
 #: DeepSpeed quantizes a matrix in as many groups as its larger dimension, which all devices must divide.
 _WIDTH, _ROWS = 64, 256
 #: Of what is to be learned; it leaves a loss of 1.
@@ -47,41 +44,10 @@ class Model(torch.nn.Module):
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
-    """Put the loss at the end of each run into the answer as `TYPE KIND`: of all ranks, on batches held out.
-
-    The traceback, where a run fails; None, where this DeepSpeed has no quantizer that truncates.
-    """
+    """Put the loss at the end of each run into the answer as `TYPE KIND`: of all ranks, on batches held out."""
     order = launch.order(folder)
     for dtype, kind in order["runs"]:
-        name = f"{dtype} {kind}"
-        try:
-            with _quantizer(kind) as there:
-                answer[name] = _trained(dtype, kind, order["steps"]) if there else None
-        except Exception:
-            answer[name] = traceback.format_exc()[-3000:]
-        launch.write(folder / f"{dist.get_rank()}.json", answer)
-
-
-@contextlib.contextmanager
-def _quantizer(kind: str) -> Iterator[bool]:
-    """Let DeepSpeed use the quantizer of the run: usually the accelerator's, which it loads when first needed."""
-    if kind != TRUNCATED:
-        yield True
-        return
-    from deepspeed.runtime.comm import coalesced_collectives
-    from deepspeed.runtime.zero.partition_parameters import CUDAQuantizer
-
-    try:
-        from deepspeed.ops.op_builder.npu.quantizer import NPUQuantizer
-    except ImportError:
-        yield False
-        return
-    kept = coalesced_collectives.quantizer_module, CUDAQuantizer.quantizer_cuda_module
-    coalesced_collectives.quantizer_module = CUDAQuantizer.quantizer_cuda_module = NPUQuantizer
-    try:
-        yield True
-    finally:
-        coalesced_collectives.quantizer_module, CUDAQuantizer.quantizer_cuda_module = kept
+        answer[f"{dtype} {kind}"] = _trained(dtype, kind, order["steps"])
 
 
 def _trained(dtype: str, kind: str, steps: int) -> float:
@@ -111,7 +77,7 @@ def _config(dtype: str, kind: str) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": 3, "stage3_param_persistence_threshold": 0}
     if kind != PLAIN:
         zero["zero_quantized_weights"] = True
-    if kind in (QUANTIZED, TRUNCATED):
+    if kind == QUANTIZED:
         zero |= {"zero_hpz_partition_size": _ranks_of_a_node(), "zero_quantized_gradients": True}
     scaling = {"initial_scale_power": 8} if dtype == "fp16" else {}
     return {

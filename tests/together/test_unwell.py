@@ -51,18 +51,6 @@ def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, beha
         assert warning.startswith(f"{key} is broken and ")
 
 
-def test_a_stale_runtime_that_torch_loads_by_itself_is_named_with_the_way_out(machine: Any) -> None:
-    machine.install("npu", autoload=True, files=False)
-    machine.install("sdaa")
-    found = machine.detect(ASCEND_RT_VISIBLE_DEVICES="")
-    assert found.answer["error"].startswith("sdaa cannot be used")
-    assert found.imported == ["torch_npu"]
-    assert found.states("blocked") == {"sdaa"}
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it" in found.reason("sdaa")
-    freed = machine.detect(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert (freed.chosen, freed.imported) == ("sdaa", ["torch_sdaa"])
-
-
 #: A command where torch_npu prints at its import, as it does without this variable.
 PRINTING = """
 import os, sys

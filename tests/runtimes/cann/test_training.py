@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed on the unchanged torch_npu: right losses, or an error that names what failed; never garbage with exit 0."""
+"""DeepSpeed on the unchanged torch_npu with faults: right losses, or an error that names what failed.
+
+Losses at every stage and type: `accel_testkit.engine` on this runtime, in the same tox environment.
+"""
 
 import functools
 import importlib.util
@@ -29,11 +32,9 @@ def _environment() -> dict[str, str]:
     return build.environment({**os.environ, "EMULATED_CANN_SECONDS": "8"})
 
 
-def trained(
-    stage: int | str = 0, kind: str = "fp32", ranks: int = 1, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def trained(stage: int | str = 0, ranks: int = 1, **variables: str) -> subprocess.CompletedProcess[str]:
     """Train on the emulated devices."""
-    command = [sys.executable, "-W", "ignore", *_RANKS, str(ranks), str(_PROGRAM), str(stage), kind]
+    command = [sys.executable, "-W", "ignore", *_RANKS, str(ranks), str(_PROGRAM), str(stage)]
     return processes.run(command, 300, env={**_environment(), **variables})
 
 
@@ -46,18 +47,6 @@ def losses(ended: subprocess.CompletedProcess[str]) -> list[float]:
 @functools.cache
 def plain() -> list[float]:
     return losses(trained("plain", TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_losses_in_float32_are_those_of_plain_torch_on_the_cpu(stage: int, ranks: int) -> None:
-    assert losses(trained(stage, ranks=ranks)) == pytest.approx(plain(), rel=1e-5)
-
-
-@pytest.mark.parametrize("stage", [1, 3])
-@pytest.mark.parametrize("kind", ["bf16", "fp16"])
-def test_losses_in_16_bits_are_close_to_those_of_float32(kind: str, stage: int) -> None:
-    assert losses(trained(stage, kind)) == pytest.approx(plain(), rel=5e-3)
 
 
 #: Operators and calls of the training above.

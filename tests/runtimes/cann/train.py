@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Six steps of a small transformer: `train.py STAGE TYPE` prints its losses with DeepSpeed as JSON.
+"""Six steps of a small transformer: `train.py STAGE` prints its losses with DeepSpeed as JSON.
 
 STAGE `plain`: without DeepSpeed, in float32 on the CPU.
 """
@@ -51,7 +51,7 @@ def plain() -> list[float]:
     return losses
 
 
-def with_deepspeed(stage: int, kind: str) -> list[float]:
+def with_deepspeed(stage: int) -> list[float]:
     import deepspeed
 
     deepspeed.init_distributed()
@@ -63,8 +63,6 @@ def with_deepspeed(stage: int, kind: str) -> list[float]:
         "optimizer": {"type": "AdamW", "params": {"lr": RATE}},
         "gradient_clipping": 1.0,
     }
-    if kind != "fp32":
-        config[kind] = {"enabled": True}
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     losses = []
     for batch in batches:
@@ -79,5 +77,5 @@ def with_deepspeed(stage: int, kind: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    losses = plain() if sys.argv[1] == "plain" else with_deepspeed(int(sys.argv[1]), sys.argv[2])
+    losses = plain() if sys.argv[1] == "plain" else with_deepspeed(int(sys.argv[1]))
     sys.stdout.write("\n" + json.dumps({"losses": losses}) + "\n")
