@@ -72,28 +72,17 @@ def injected(made: Any, name: str, dtype: torch.dtype) -> Any:
     return engine
 
 
-def prompt() -> torch.Tensor:
-    return torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(6))
-
-
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_float32_answers_and_tokens_are_the_model_s(name: str) -> None:
-    made, ids = model(name), prompt()
+def test_answers_and_tokens_are_the_model_s(name: str) -> None:
+    made, ids = model(name), torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(6))
     options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "attention_mask": torch.ones_like(ids)}
-    answers, tokens = made(ids).logits, made.generate(ids, do_sample=False, **options)
+    exact, tokens = made(ids).logits, made.generate(ids, do_sample=False, **options)
     engine = injected(made, name, torch.float32)
-    assert torch.allclose(engine(ids).logits, answers, atol=1e-4)
+    assert torch.allclose(engine(ids).logits, exact, atol=1e-4)
     assert torch.equal(engine.generate(input_ids=ids, do_sample=False, **options), tokens)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@torch.no_grad()
-def test_bfloat16_answers_are_as_near_as_the_model_s(name: str) -> None:
-    made, ids = model(name), prompt()
-    exact = made(ids).logits
+    # The weights are rounded to bfloat16 in both; the order of the steps differs.
     half = copy.deepcopy(made).bfloat16()
     error = (half(ids).logits.float() - exact).abs().mean()
-    # The weights are rounded to bfloat16 in both; the order of the steps differs.
     found = (injected(made, name, torch.bfloat16)(ids).logits.float() - exact).abs().mean()
     assert 0 < found < 1.5 * error
