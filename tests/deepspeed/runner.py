@@ -17,8 +17,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from subprocess import STDOUT, TimeoutExpired
 
-from packaging.version import InvalidVersion, Version
-
 from accel_core import processes
 from accel_testkit.verify.facts import processor
 
@@ -59,44 +57,23 @@ def excuse(row: dict, accel: str, side: str) -> dict | None:
 
 
 def unpack(work: Path) -> str:
-    """Put the tests of the nearest release below `work`, without DeepSpeed next to them; return which they are."""
-    target = work / "checkout"
+    """Put the checkout's tests below `work`, without DeepSpeed next to them; return which they are."""
     note = work / "checkout.txt"
-    if note.exists():
-        return note.read_text(encoding="utf-8")
-    checkout = Path(os.environ["ACCEL_DEEPSPEED_TESTS"])
-    installed = Version(importlib.metadata.version("deepspeed"))
-    at = {"HEAD": Version(_git(checkout, "show", "HEAD:version.txt").strip())}
-    for tag in _git(checkout, "tag", "--list", "v*").split():
-        try:
-            at[tag] = Version(tag)
-        except InvalidVersion:
-            continue
-    nearest = min(at, key=lambda name: _distance(at[name], installed))
-    target.mkdir(parents=True)
-    archive = subprocess.run(
-        ["git", "-C", checkout, "archive", "--prefix=tests/", f"{nearest}:tests"],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    subprocess.run(["tar", "-x", "-C", target], input=archive.stdout, check=True)
-    text = (
-        f"the tests of {nearest} ({at[nearest]}, {_git(checkout, 'rev-parse', '--short', nearest).strip()})"
-    )
-    if at[nearest] != installed:
-        text += f", because the checkout has no tag of {installed}"
-    note.write_text(text, encoding="utf-8")
-    return text
+    if not note.exists():
+        checkout, target = Path(os.environ["ACCEL_DEEPSPEED_TESTS"]), work / "checkout"
+        target.mkdir(parents=True)
+        tests = _git(checkout, "archive", "--prefix=tests/", "HEAD:tests")
+        subprocess.run(["tar", "-x", "-C", target], input=tests, check=True)
+        version, commit = (
+            (checkout / "version.txt").read_text(),
+            _git(checkout, "rev-parse", "--short", "HEAD"),
+        )
+        note.write_text(f"the tests of {version.strip()} ({commit.decode().strip()})", encoding="utf-8")
+    return note.read_text(encoding="utf-8")
 
 
-def _distance(version: Version, installed: Version) -> list[int]:
-    return [abs(a - b) for a, b in zip(version.release, installed.release, strict=True)]
-
-
-def _git(checkout: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", checkout, *arguments], capture_output=True, text=True, check=True
-    ).stdout
+def _git(checkout: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", checkout, *arguments], stdout=subprocess.PIPE, check=True).stdout
 
 
 def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
