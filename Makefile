@@ -105,7 +105,7 @@ docs: $(BIN)/.docs ## the site of docs/, into the folder site (half a minute)
 docs-open: docs ## the same, served on this machine at http://127.0.0.1:8000 (PORT=N for another port)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8000)
 
-# In Chromium, which has to be installed: search, the matrix, links, narrow screens, accessibility.
+# In Chromium, which has to be installed: errors, the matrix, accessibility.
 docs-browse: $(BIN)/.ready ## the same, tried in a browser (`apt-get install chromium` first; 3 minutes)
 	$(BIN)/pip install -q -r requirements-browser.txt
 	$(BIN)/python -m pytest docs/tests/test_browser.py
