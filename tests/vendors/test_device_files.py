@@ -187,18 +187,15 @@ def selected(key: str | None, deepspeed: StockDeepSpeed) -> Selection:
     return run_selection(found, request, lambda one: (found.confirm(one), ""), lambda one: one.key)
 
 
-class Packages(StockDeepSpeed):
-    """The packages of this project, without DeepSpeed."""
-
-    def keys(self) -> frozenset[str] | None:
-        return None
-
-
 class Stock(StockDeepSpeed):
-    """DeepSpeed's own backends."""
+    """DeepSpeed with backends of its own for these keys; None: without DeepSpeed."""
+
+    def __init__(self, keys: frozenset[str] | None) -> None:
+        super().__init__()
+        self.own = keys
 
     def keys(self) -> frozenset[str] | None:
-        return frozenset({"xpu", "npu", "sdaa", "hpu", "mlu", "supa", "klxpu", "cuda", "cpu"})
+        return self.own
 
 
 def doctor(selection: Selection) -> command.DoctorReport:
@@ -228,7 +225,7 @@ def _cells() -> list[Any]:
 def test_runtime_decides_where_a_device_file_is_missing(
     owner: str, device: Device, situation: Situation, machine: FakeRuntime, monkeypatch: Any, capsys: Any
 ) -> None:
-    deepspeed: StockDeepSpeed = Stock() if owner == "deepspeed" else Packages()
+    deepspeed = Stock(frozenset({device.key, CPU_KEY}) if owner == "deepspeed" else None)
     if owner == "deepspeed":
         ours = [vendor for vendor in candidates.discover().vendors if vendor.key == CPU_KEY]
         monkeypatch.setattr(candidates, "discover", lambda: Discovery(tuple(ours), ()))
