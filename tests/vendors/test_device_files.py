@@ -111,7 +111,7 @@ OTHERS = (
 class Situation(NamedTuple):
     """What the machine has, and what a run and the doctor make of it.
 
-    files:  `own`, `driver`, `renamed`, `foreign`, `closed` (its own, without permission) or none.
+    files:  `own`, `driver`, `foreign`, `closed` (its own, without permission) or none.
     count:  of the runtime; None if it fails, -1 if it is not installed.
     asked:  DS_ACCELERATOR names it.
     state, chosen: of the candidate, and the key that a run uses; empty if it is an error.
@@ -132,10 +132,6 @@ FALLBACK = ("cpu-fallback",)
 SITUATIONS = {
     "its files, and it counts": Situation("own", 2, State.CHOSEN, DEVICE),
     "no file, as in a container, and it counts": Situation("", 2, State.CHOSEN, DEVICE),
-    "other names, and it counts": Situation("renamed", 2, State.CHOSEN, DEVICE),
-    "the driver's files alone, and it counts": Situation("driver", 2, State.CHOSEN, DEVICE),
-    "files of another maker, and it counts": Situation("foreign", 2, State.CHOSEN, DEVICE),
-    "no permission, and it counts": Situation("closed", 2, State.CHOSEN, DEVICE),
     "its files, and it counts none": Situation("own", 0, State.ABSENT, CPU, "Healthy", FALLBACK),
     "no file, and it counts none": Situation("", 0, State.ABSENT, CPU, "Healthy", FALLBACK),
     "no permission, and it counts none": Situation(
@@ -143,10 +139,11 @@ SITUATIONS = {
     "its files, and it fails": Situation(
         "own", None, State.BROKEN, ERROR, "2 problems", ("candidate-broken", "selection")),
     "no file, and it fails": Situation("", None, State.BROKEN, CPU, "1 problem", ("candidate-broken", *FALLBACK)),
+    "the driver's files alone, and it fails": Situation(
+        "driver", None, State.BROKEN, CPU, "1 problem", ("candidate-broken", *FALLBACK)),
     "files of another maker, and it fails": Situation(
         "foreign", None, State.BROKEN, CPU, "1 problem", ("candidate-broken", *FALLBACK)),
     "its files, and no runtime": Situation("own", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
-    "no permission, and no runtime": Situation("closed", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
     "no file, and no runtime": Situation("", -1, State.ABSENT, CPU, "Healthy", FALLBACK),
     "asked for, no file, and it counts": Situation("", 2, State.CHOSEN, DEVICE, asked=True),
     "asked for, no file, and it counts none": Situation(
@@ -168,8 +165,8 @@ def plug(machine: FakeRuntime, device: Device, files: str, monkeypatch: pytest.M
     """Create the device files of a situation."""
     if files in ("own", "closed"):
         machine.device(device.file)
-    if files in ("driver", "renamed"):
-        machine.device({"driver": device.driver, "renamed": "dev/other0"}[files])
+    if files == "driver":
+        machine.device(device.driver)
     if files == "closed":
         monkeypatch.setattr(os, "access", lambda path, mode: False)
     if files == "foreign":
