@@ -13,11 +13,8 @@ PROGRAMS = Path(__file__).parents[2] / "packages" / "accel-zero" / "tests" / "pr
 _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
 _PINNED = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 KEYS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
-#: Each device in one mode of two: the replaced methods do not depend on the device.
-RUNS = [
-    pytest.param(key, ("ACCEL_SIM_DEFER", "ACCEL_SIM_RACE")[number % 2], marks=pytest.mark.slow)
-    for number, key in enumerate(KEYS)
-]
+MODES = ("ACCEL_SIM_DEFER", "ACCEL_SIM_RACE")
+RUNS = [pytest.param(key, mode, marks=pytest.mark.slow) for key in KEYS for mode in MODES]
 RUNS.append(pytest.param("npu", "ACCEL_SIM_STRICT"))  # the default
 
 

@@ -68,17 +68,11 @@ _SPOT = [
     ("npu", "spaces", "`accel launch`"), ("cuda", "unknown", "`deepspeed`"), ("xpu", "unknown", DOCTOR)
 ]  # fmt: skip
 _WHOLE = ("none", "subset", "reordered", "UUIDs", "empty")
-#: torchrun leaves the variable alone; only xpu has an order of its own, and hpu one device a rank.
-_ON = {
-    "torchrun": ("cuda", "npu", "hpu"),
-    "`deepspeed --num_gpus 1`": ("cuda", "xpu"),
-    "`accel launch --num_gpus 1`": ("cuda", "xpu"),
-}
 _ALL = _SPOT + [
     (vendor, mask, launcher)
-    for launcher in LAUNCHERS
-    for vendor in _ON.get(launcher, VENDORS)
+    for vendor in VENDORS
     for mask in _WHOLE
+    for launcher in LAUNCHERS
     if launcher != DOCTOR and (mask in ("subset", "reordered") or "num_gpus" not in launcher)
 ]
 
