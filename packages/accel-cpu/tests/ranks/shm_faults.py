@@ -42,11 +42,10 @@ def of_another_length(rank: int, ranks: int) -> list[str]:
     return [_said(call).partition(":")[0] for call in calls]
 
 
-def lost_at_random(rank: int, ranks: int, seed: int) -> None:
-    """One rank is killed, at a time and in a collective that the seed chooses."""
-    choose = random.Random(seed)
-    victim, after, size = choose.randrange(ranks), choose.random() * 0.3, choose.choice((1, 5000, 3_000_000))
+def lost_at_random(rank: int, ranks: int, victim: int, size: int) -> None:
+    """One rank is killed at a random time, in one of two collectives."""
     if rank == victim:
+        after = random.Random(f"{ranks} {victim} {size}").random() * 0.3
         threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
     tensor, gathered = torch.ones(size), torch.empty(size * ranks)
     for _ in range(10_000_000):

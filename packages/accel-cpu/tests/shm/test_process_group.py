@@ -49,8 +49,8 @@ def test_tensors_larger_than_the_shared_memory_go_through_it_in_pieces() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", range(2, 9))
-def test_results_of_thousands_of_random_calls_of_up_to_16_mi_elements(ranks: int) -> None:
+@pytest.mark.parametrize("ranks", [2, 7])
+def test_results_of_random_calls_of_up_to_16_mi_elements(ranks: int) -> None:
     _done(ranks, seed=ranks, count=320, largest=16 << 20, limit=1800.0)
 
 
@@ -169,11 +169,12 @@ def test_all_groups_together_stay_within_32_mib() -> None:
         assert 8 << 20 < max(sizes) <= 32 << 20
 
 
-@pytest.mark.sample("2")
-@pytest.mark.parametrize("seed", range(200))
-def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
-    reports = jobs.run(faults.lost_at_random, 2 + seed % 3, seed)
-    (victim,) = (rank for rank, report in enumerate(reports) if report.lost)
+@pytest.mark.sample("5000-4-3")
+@pytest.mark.parametrize(("ranks", "victim"), [(n, victim) for n in (2, 3, 4) for victim in range(n)])
+@pytest.mark.parametrize("size", [1, 5000, 3_000_000])
+def test_rank_is_killed_at_a_random_time(ranks: int, victim: int, size: int) -> None:
+    reports = jobs.run(faults.lost_at_random, ranks, victim, size)
+    assert [rank for rank, report in enumerate(reports) if report.lost] == [victim]
     assert any(f"rank {victim} has ended" in report.error for report in reports), reports
     for report in reports:
         assert report.lost or ("has ended" in report.error and report.seconds < SOON + 0.3), report
