@@ -4,30 +4,12 @@
 
 import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
 from accel_cuda import probe
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`machine("nvidia0", cuda="12.8")`: these device files, this build of torch."""
-    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-
-    def make(*nodes: str, **build: str) -> None:
-        (tmp_path / "dev").mkdir()
-        for node in nodes:
-            (tmp_path / "dev" / node).touch()
-        (tmp_path / "torch").mkdir()
-        lines = (f"{name} = {value!r}\n" for name, value in build.items())
-        (tmp_path / "torch" / "version.py").write_text("".join(lines))
-
-    return make
 
 
 @pytest.mark.parametrize(
@@ -39,8 +21,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         ("nvidia0", {}, "built without cuda or hip"),
     ],
 )
-def test_build_and_device_file_are_evidence(node, build, reported, machine):
-    machine(node, **build)
+def test_build_and_device_file_are_evidence(node, build, reported, fake_runtime):
+    fake_runtime.device(f"dev/{node}")
+    fake_runtime.torch_build(**build)
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (bool(build), True)
     assert reported in evidence.reason

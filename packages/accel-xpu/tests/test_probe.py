@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import torch
 from accel_core import processes
 from accel_core.errors import InvalidEnvironment, NotAnAccelerator
 from accel_sim import surface
+from accel_testkit.fake_runtime import FakeRuntime
 from accel_xpu import XPU_Accelerator, external, hardware, probe
 from accel_xpu.ipex import probe as ipex_probe
 
@@ -66,10 +66,11 @@ def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch):
 # --- through IPEX: which releases, how its import fails, what the build for CPUs is
 
 
+IPEX = "intel_extension_for_pytorch"
 WORKS = """
-    from types import SimpleNamespace
-    __version__ = "{version}"
-    _C = SimpleNamespace(_has_xpu=lambda: {xpu})
+from types import SimpleNamespace
+__version__ = "{version}"
+_C = SimpleNamespace(_has_xpu=lambda: {xpu})
 """
 #: The source says os.exit, which there is not; seen in 2.8.0 with torch 2.13.
 OTHER_TORCH = (
@@ -78,11 +79,11 @@ OTHER_TORCH = (
 
 
 @pytest.fixture
-def ipex(install: Any) -> Callable[..., None]:
+def ipex(fake_runtime: FakeRuntime) -> Callable[..., None]:
     """`ipex("2.8.0", source)`: that release is installed."""
 
     def write(version: str, source: str = WORKS, xpu: bool = True) -> None:
-        install("intel_extension_for_pytorch", source.format(version=version, xpu=xpu), version=version)
+        fake_runtime.install(IPEX, version, source.format(version=version, xpu=xpu), f"{IPEX}.__init__")
 
     return write
 
@@ -96,11 +97,11 @@ def test_release_for_a_torch_out_of_range_is_reported(version, ipex):
 
 
 @pytest.mark.parametrize(("names", "runtime"), [(["cpu"], False), (["cpu", "gpu"], True), ([], True)])
-def test_build_for_cpus_is_known_by_its_libraries(ipex, render_node, tmp_path, names, runtime):
+def test_build_for_cpus_is_known_by_its_libraries(ipex, render_node, fake_runtime, names, runtime):
     ipex("2.8.0")
     render_node("0x8086")
     for name in names:
-        library = tmp_path / f"intel_extension_for_pytorch/lib/libintel-ext-pt-{name}.so"
+        library = fake_runtime.site / f"{IPEX}/lib/libintel-ext-pt-{name}.so"
         library.parent.mkdir(exist_ok=True)
         library.touch()
     evidence = ipex_probe.evidence()
@@ -146,9 +147,9 @@ def accelerator(ipex: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
     return construct
 
 
-def test_extensions_are_built_by_ipex_s_command(accelerator, tmp_path):
+def test_extensions_are_built_by_ipex_s_command(accelerator, fake_runtime):
     made = accelerator("2.8.0")
-    folder = tmp_path / "intel_extension_for_pytorch" / "xpu"
+    folder = fake_runtime.site / IPEX / "xpu"
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "cpp_extension.py").write_text("class DpcppBuildExtension: ...")
@@ -163,13 +164,14 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def release(install: Any) -> Write:
+def release(fake_runtime: FakeRuntime) -> Write:
     """`release("1.0", ["device_name"])`: a release whose class has these methods."""
 
     def write(version: str, methods: Iterable[str], bases: str = "DeepSpeedAccelerator") -> None:
-        module: Path = install(PACKAGE, "from .xpu_accelerator import XPU_Accelerator", version=version)
+        source = "from .xpu_accelerator import XPU_Accelerator"
+        fake_runtime.install(PACKAGE, version, source, f"{PACKAGE}.__init__")
         body = "".join(f"    def {name}(self): ...\n" for name in methods)
-        module.with_name("xpu_accelerator.py").write_text(
+        (fake_runtime.site / PACKAGE / "xpu_accelerator.py").write_text(
             "import intel_extension_for_pytorch\n"
             "from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator\n"
             f"class XPU_Accelerator({bases}):\n    kind = 'xpu'\n{body}"
@@ -197,11 +199,10 @@ def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release):
 
 
 @pytest.mark.upstream
-def test_complete_class_depends_on_ipex(release, tmp_path):
+def test_complete_class_depends_on_ipex(release, fake_runtime):
     release("1.0", [])
     demanded = missing()
-    shutil.rmtree(tmp_path / PACKAGE)
-    shutil.rmtree(tmp_path / f"{PACKAGE}-1.0.dist-info")
+    shutil.rmtree(fake_runtime.site / f"{PACKAGE}-1.0.dist-info")
     release("1.1", demanded)
     assert "1.1; intel_extension_for_pytorch is not installed" in external.evidence().reason
 
