@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the class does on a device: run by tests/vendors/test_simulated.py, or on a machine with an Intel GPU."""
 
-import ctypes
-import gc
 import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,32 +27,6 @@ def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(xpu, shape, 
     assert pinned.data_ptr() % mmap.PAGESIZE == 0
     assert torch.equal(pinned, host)
     assert pinned.is_pinned() or not pinned.numel()
-
-
-@contextmanager
-def mapped_at(address: int, size: int) -> Iterator[torch.Tensor]:
-    """Ordinary memory of the process at an address that nothing else is at."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.mmap.restype = ctypes.c_void_p
-    fixed = 0x100000  # MAP_FIXED_NOREPLACE of Linux
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed
-    found = libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
-    assert found == address, f"errno {ctypes.get_errno()}: the memory was not given back"
-    try:
-        yield torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
-    finally:
-        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
-
-
-def test_recycled_addresses_are_not_pinned(xpu):
-    for size in (1 << 22, (1 << 23) + mmap.PAGESIZE):  # blocks of up to 2 MiB share pages, which stay
-        pinned = xpu.pin_memory(torch.ones(size, dtype=torch.uint8), align_bytes=0)
-        address = pinned.data_ptr()
-        del pinned
-        gc.collect()
-        with mapped_at(address, size) as ordinary:
-            assert not xpu.is_pinned(ordinary)
 
 
 def test_double_precision_is_asked_of_the_device(xpu, monkeypatch):
