@@ -76,19 +76,23 @@ def test_memory_is_pinned_for_hpu(monkeypatch):
     assert reported == [("hpu",)]
 
 
-def test_a_failed_construction_leaves_nothing_behind(monkeypatch):
+@pytest.mark.parametrize(("error", "warns"), [(OSError, True), (KeyboardInterrupt, False)])
+def test_a_failed_construction_leaves_nothing_behind(error, warns, monkeypatch):
     """T23, T24."""
     for name in settings.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    torch.use_deterministic_algorithms(False)
+    torch.use_deterministic_algorithms(warns, warn_only=warns)
+    monkeypatch.setattr(settings.deterministic, "fill_uninitialized_memory", True)
 
     def fail():
-        raise OSError("libSynapse.so")
+        raise error("libSynapse.so")
 
     monkeypatch.setattr(hpu, "is_lazy", fail)
-    with pytest.raises(OSError, match=r"libSynapse\.so"):
+    with pytest.raises(error, match=r"libSynapse\.so"):
         HPU_Accelerator()
-    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.are_deterministic_algorithms_enabled() is warns
+    assert torch.is_deterministic_algorithms_warn_only_enabled() is warns
+    assert settings.deterministic.fill_uninitialized_memory
     assert not settings.VARIABLES.keys() & os.environ.keys()
 
 
@@ -98,6 +102,7 @@ def test_construction_sets_what_the_runtime_reads(monkeypatch):
     HPU_Accelerator()
     assert {name: os.environ[name] for name in settings.VARIABLES} == settings.VARIABLES
     assert torch.are_deterministic_algorithms_enabled()
+    assert not settings.deterministic.fill_uninitialized_memory
 
 
 def test_launchers_find_habana_s_variables(accelerator):
