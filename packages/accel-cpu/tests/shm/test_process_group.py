@@ -69,7 +69,7 @@ def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
 def test_what_gloo_offers_besides_collectives_is_the_same(tmp_path: Path) -> None:
     by_gloo = jobs.values(shm_offers.all_of_them, 2, backend="gloo")
     done = [name for name, result in by_gloo[0].items() if type(result) is str]
-    assert len(done) >= 7
+    assert len(done) >= 4
     without_memory = jobs.values(shm_offers.without_memory, 2, f"{tmp_path}/again")
     for found in (jobs.values(shm_offers.all_of_them, 2), without_memory):
         for rank in (0, 1):
