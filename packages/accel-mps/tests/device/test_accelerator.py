@@ -5,30 +5,12 @@
 import pytest
 import torch
 
-from accel_mps import runtime
 from accel_mps.accelerator import MPS_Accelerator
-from accel_mps.memory import PeaksAtCalls
 
 
 @pytest.fixture(scope="module")
 def accelerator() -> MPS_Accelerator:
     return MPS_Accelerator()
-
-
-def test_figures_of_older_torch_follow_tensors(accelerator, monkeypatch):
-    monkeypatch.setattr(runtime, "statistics", PeaksAtCalls())
-    accelerator.reset_peak_memory_stats()
-    before = accelerator.memory_allocated()
-    tensor = torch.ones(1 << 22, device="mps")
-    held = accelerator.memory_allocated()
-    del tensor
-    accelerator.empty_cache()
-    assert held - before >= 1 << 24
-    assert accelerator.memory_allocated() == before
-    assert accelerator.max_memory_allocated() >= held
-    assert accelerator.max_memory_reserved() >= held
-    accelerator.reset_max_memory_allocated()
-    assert accelerator.max_memory_allocated() == before
 
 
 def test_memory_left_is_what_the_driver_does_not_hold(accelerator, monkeypatch):
