@@ -55,10 +55,7 @@ def test_results_of_random_calls_of_up_to_16_mi_elements(ranks: int) -> None:
 
 
 @pytest.mark.sample("*ddp*")
-@pytest.mark.parametrize(
-    "program",
-    [programs.ddp, pytest.param(programs.fsdp, marks=reduces_right), programs.functionals, programs.handles],
-)
+@pytest.mark.parametrize("program", [programs.ddp, programs.functionals, programs.handles])
 def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
     # Two ranks: a sum of two numbers does not depend on the order.
     assert jobs.values(program, 2) == jobs.values(program, 2, backend="gloo")
