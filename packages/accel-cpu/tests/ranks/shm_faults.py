@@ -4,7 +4,6 @@
 
 import dataclasses
 import os
-import random
 import signal
 import threading
 import time
@@ -42,10 +41,9 @@ def of_another_length(rank: int, ranks: int) -> list[str]:
     return [_said(call).partition(":")[0] for call in calls]
 
 
-def lost_at_random(rank: int, ranks: int, victim: int, size: int) -> None:
-    """One rank is killed at a random time, in one of two collectives."""
+def killed(rank: int, ranks: int, victim: int, size: int, after: float) -> None:
+    """One rank is killed after some seconds, in one of two collectives."""
     if rank == victim:
-        after = random.Random(f"{ranks} {victim} {size}").random() * 0.3
         threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
     tensor, gathered = torch.ones(size), torch.empty(size * ranks)
     for _ in range(10_000_000):

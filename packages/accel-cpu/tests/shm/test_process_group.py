@@ -166,11 +166,12 @@ def test_all_groups_together_stay_within_32_mib() -> None:
         assert 8 << 20 < max(sizes) <= 32 << 20
 
 
-@pytest.mark.sample("5000-4-3")
+@pytest.mark.sample("0.09-5000-4-3")
 @pytest.mark.parametrize(("ranks", "victim"), [(n, victim) for n in (2, 3, 4) for victim in range(n)])
 @pytest.mark.parametrize("size", [1, 5000, 3_000_000])
-def test_rank_is_killed_at_a_random_time(ranks: int, victim: int, size: int) -> None:
-    reports = jobs.run(faults.lost_at_random, ranks, victim, size)
+@pytest.mark.parametrize("after", [0.01, 0.09, 0.28])
+def test_rank_is_killed(ranks: int, victim: int, size: int, after: float) -> None:
+    reports = jobs.run(faults.killed, ranks, victim, size, after)
     assert [rank for rank, report in enumerate(reports) if report.lost] == [victim]
     assert any(f"rank {victim} has ended" in report.error for report in reports), reports
     for report in reports:
