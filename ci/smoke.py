@@ -43,6 +43,7 @@ def check(package: str, require_device: bool) -> Iterator[Problem]:
     _python("-c", f"import {module}")
     points = importlib.metadata.distribution(package).entry_points.select(group="accel.vendors")
     keys = sorted({str(point.load().key) for point in points})
+    others = "accel_" if importlib.metadata.entry_points(group="accel.vendors") else "deepspeed."
     if importlib.util.find_spec("accel_core") is None:
         return  # it stands on none of ours
     candidates = json.loads(_python("-m", "accel_core.cli", "doctor", "--json"))["candidates"]
@@ -62,7 +63,7 @@ def check(package: str, require_device: bool) -> Iterator[Problem]:
             # Without a key whatever is detected, but one object behind DeepSpeed and accel_core.
             name, same = json.loads(_python("-c", _ACCELERATOR, **({"DS_ACCELERATOR": key} if key else {})))
             print(f"DeepSpeed uses {name}, {'the same' if same else 'not the same'} object as accel_core")
-            if not same or not name.startswith(f"{module}." if key else "accel_"):
+            if not same or not name.startswith(f"{module}." if key else others):
                 yield Problem(f"DeepSpeed does not use the accelerator of {package}; run accel doctor")
     if importlib.util.find_spec("accel_ops"):
         reason, wheel = json.loads(_python("-c", _LIBRARY))

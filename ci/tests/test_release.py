@@ -143,8 +143,6 @@ def test_a_release_of_a_package_is_rehearsed_from_the_changelog_to_the_roll_back
     assert "'roll back': '0.1.0'" in done.stdout
 
 
-# --- the public interface since the last release
-
 VENDOR = "packages/accel-core/src/accel_core/vendor.py"
 RELEASED = "INTERFACE_VERSION = 3\n\ndef record(key: str) -> None: ...\n"
 
@@ -183,8 +181,6 @@ def test_what_breaks_a_vendor_package_needs_a_new_interface_number(
     assert all(what in text for what, text in zip(broken, found, strict=True))
 
 
-# --- the trial of an installed package, in this environment, with answers that it could get elsewhere
-
 CANDIDATE = {"key": "cpu", "package": "accel-cpu", "state": "present", "runtime": True, "reason": "2 CPUs"}
 CLASS = "accel_cpu.accelerator.CPU_Accelerator"
 
@@ -221,6 +217,12 @@ def test_each_thing_that_does_not_work_is_reported(
     assert list(smoke.check("accel-cpu", True)) == []
     answers(monkeypatch, **given)
     assert [problem for problem in smoke.check("accel-cpu", True) if str(problem).startswith(what)]
+
+
+def test_core_alone_leaves_the_cpu_to_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    answers(monkeypatch, deepspeed=["deepspeed.accelerator.cpu_accelerator.CPU_Accelerator", True])
+    assert list(smoke.check("accel-core", True)) == []
 
 
 def test_a_missing_runtime_fails_only_when_the_device_is_required(

@@ -21,8 +21,6 @@ from accel_ops.op import LoadedOp, Unusable, runtime_ops
 from accel_ops.optimizers import fused, step_kernels
 from accel_ops.optimizers.fused import AdamStep, Lists
 
-# --- the vendor's op in the place of a single function
-
 
 def doubled(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
     return vals * 2
@@ -347,7 +345,7 @@ def test_nothing_is_tried_while_a_graph_is_captured(builder, monkeypatch):
 
 def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(builder, monkeypatch):
     gone = routes.Checked((), "they are gone")
-    monkeypatch.setattr(routes, "self_check", lambda device_type: gone)
+    monkeypatch.setattr(routes, "self_check", lambda device_type, modes: gone)
     op = builder.load()
     assert builder.reason == "kernels: they are gone"
     take(op, *ALIKE)
