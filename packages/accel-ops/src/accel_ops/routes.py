@@ -99,13 +99,14 @@ def torch_multi_tensor_adam(
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
 
-    uncorrected: use them without bias correction, too. modes: values of `adam_w_mode` for which they are used.
+    uncorrected: use them without bias correction, too.
 
     They want gradient, parameter and moments of one type and device. The layouts may not differ, which is
     only certain of contiguous tensors.
     """
 
     def step(lists: Lists, adam: AdamStep) -> None:
+        other = fallback_step if adam.adam_w_mode in modes else adam_step
         usable = adam.adam_w_mode in modes and (adam.bias_correction or uncorrected)
         groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
             lambda: [[], [], [], []]
@@ -117,7 +118,7 @@ def torch_multi_tensor_adam(
             for column, tensor in zip(group, tensors, strict=True):
                 column.append(tensor)
         for kind, group in groups.items():
-            (fallback_step if kind is None else fused_step)(group, adam)
+            (other if kind is None else fused_step)(group, adam)
 
     return as_multi_tensor_adam(step)
 
@@ -249,7 +250,7 @@ def torch_fused_adam(device_type: str, then: StepRoute | None = None, modes: Seq
 
     device_type: torch's name of the device type (`xpu`). `load` decides, by steps of two elements on the device, once a
     process; where torch's operators do not work, `then` takes all tensors.
-    modes: the values of `adam_w_mode` whose operator is used.
+    modes: the values of `adam_w_mode` whose operator is used; plain torch takes steps of the other.
     """
     names = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
 

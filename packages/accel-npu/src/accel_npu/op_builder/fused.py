@@ -54,7 +54,7 @@ def _load() -> LoadedOp:
     return LoadedOp(step, lambda: f"{name} and plain torch")
 
 
-#: For Adam without decoupled decay, strided float32, and steps without bias correction that torch gets wrong.
+#: For strided float32, and steps without bias correction that torch's operator gets wrong.
 _APPLY_ADAM = StepRoute(
     (Implementation.VENDOR_OP,), lambda: f"torch.ops.{_OP} if it works when first needed, else plain torch", _load,
     lambda: "" if has_op(_OP) else f"this runtime has no torch.ops.{_OP}", _fits,
