@@ -43,7 +43,6 @@ SLOW = (
     "packages/accel-testkit/tests/suite/test_variants.py",
     "packages/accel-testkit/tests/new_vendor/test_tutorial.py",
     "packages/accel-compare/tests/test_command.py::test_operation_is_isolated",
-    "packages/accel-port/tests/test_programs.py::test_programs_print",
     "docs/tests/test_backends.py",
     "examples/tests/test_notebook.py::test_the_notebook_runs",
     "examples/tests/test_training.py::test_a_damaged_checkpoint",
