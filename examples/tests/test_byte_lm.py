@@ -12,8 +12,6 @@ from byte_lm.corpus import load_corpus
 from byte_lm.model import ByteGPT, ModelShape
 from byte_lm.training import SETTLED, Schedule, TrainingWindows
 
-# --- the text, and its split
-
 PLENTY = 10**9
 
 
@@ -24,9 +22,6 @@ def test_a_copy_of_a_file_does_not_leak_into_the_other_side(texts: Path, tmp_pat
     for number in range(40):
         line = f"file {number:02d} line".encode()
         assert (line in corpus.train) != (line in corpus.validation)
-
-
-# --- windows of the text, and the schedule
 
 
 def test_targets_are_the_inputs_one_byte_later() -> None:
@@ -44,9 +39,6 @@ def test_a_slow_or_resumed_run_ends_in_time(first: int, step: int, elapsed: int,
     assert schedule.progress(step, elapsed=elapsed) == pytest.approx(progress)
 
 
-# --- the model: no position sees a later byte
-
-
 def test_a_later_byte_changes_no_earlier_logits() -> None:
     model = ByteGPT(ModelShape(context=24, layers=2, heads=2, width=16)).eval()
     for block in model.blocks:  # at the start their outputs are zero
@@ -59,8 +51,6 @@ def test_a_later_byte_changes_no_earlier_logits() -> None:
     assert torch.equal(before[:, :15], after[:, :15])
     assert not torch.isclose(before[:, 15:], after[:, 15:]).all(dim=-1).any()
 
-
-# --- the promise of the example: no device name stands in it, not even in a comment
 
 EXAMPLES = Path(__file__).parent.parent
 NAMES = "cuda|xpu|npu|hpu|mlu|sdaa|supa|klxpu|mps|cpu|gpu|nccl|gloo"

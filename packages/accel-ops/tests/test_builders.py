@@ -54,9 +54,6 @@ def test_builder_without_routes_passes_the_self_test(builder):
     assert found == "loaded and run on a tiny input"
 
 
-# --- what is tried once a process: results and reasons are kept, other errors are not
-
-
 def test_kernels_and_reasons_are_kept_for_each_device_and_other_errors_are_not():
     calls: list[int] = []
     raised: dict[int, type[Exception]] = {1: KernelsUnusable, 2: MemoryError}
@@ -77,8 +74,6 @@ def test_kernels_and_reasons_are_kept_for_each_device_and_other_errors_are_not()
 
 
 HOST = "cpu"
-
-# --- self-checks: what they find is a reason, and an error where the device is lost
 
 
 def raised(error: Exception) -> Any:
@@ -126,9 +121,6 @@ def test_lost_device_error_names_the_op(monkeypatch):
     assert not lost_devices.is_lost(torch.device("xpu"))  # this machine has none
     monkeypatch.setattr(torch.Tensor, "add_", add)
     assert not lost_devices.is_lost(torch.device(HOST))
-
-
-# --- FusedAdam over torch's own operators, and plain torch where they cannot be used
 
 
 Builder = fused.ADAM.builder(__name__, routes.torch_fused_adam(HOST))
@@ -264,9 +256,6 @@ def test_operator_with_other_arguments_is_not_used(monkeypatch):
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused.multi_tensor_adam
     assert "has other arguments in torch" in builder.reason
-
-
-# --- kernels for the types that torch's operators refuse: looked for when such types come, and not before
 
 
 HALVES = (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)

@@ -60,9 +60,6 @@ def test_argument_sizes_are_the_launcher_s_and_below_what_every_driver_takes(ker
     assert max(map(sum, sizes.values())) <= 2048
 
 
-# --- the quantizer, against plain torch to the last bit
-
-
 STRIDED = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)).t()
 #: What kernels do not take, and what plain torch makes of it all the same.
 NOT_QUANTIZED = {
@@ -143,9 +140,6 @@ def test_a_trial_notices_kernels_that_do_nothing_into_memory_of_an_earlier_one(k
     monkeypatch.setattr(quantizer_kernels, "_empty", lambda *given: next(again))
     with pytest.raises(KernelsUnusable, match="8 bits"):
         self_check(lambda name, *rest: kernels.launch(name, *rest) if "dequantize" in name else None, host)
-
-
-# --- steps of Adam and Lion, within 2 eps of float64
 
 
 def some(shape: Any = (5, 3), *kinds: torch.dtype) -> list[list[torch.Tensor]]:
@@ -268,9 +262,6 @@ def test_autograd_sees_that_parameters_have_changed(steps):
         loss.backward()
 
 
-# --- random cases
-
-
 def quantizations(kernels: HostKernels, count: int) -> None:
     op, cases = KernelQuantizerFunctions("cpu", with_any_threads(kernels)), random_cases.CASES
     for number in range(count):
@@ -316,9 +307,6 @@ def test_kernels_are_clean_under_the_sanitizers(cases, tmp_path):
 def test_sources_of_the_kernels_are_part_of_the_key(tmp_path):
     planted(tmp_path / "include", "level = round_even(", "level = truncf(")
     assert source(tmp_path / "include").key() != source().key()
-
-
-# --- the division for devices whose own is not exact: as the host's, whatever a device's first guess is off by
 
 
 PROGRAM = """

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from accel_port import report
 from accel_port.porting import ImportRule, port
 from accel_port.project import port_files
 from accel_port.rules import RULES
@@ -82,20 +81,6 @@ def test_target_accel_imports_from_accel_core() -> None:
     assert ported.text == (
         "import torch\nfrom accel_core import get_accelerator\n\nget_accelerator().synchronize()\n"
     )
-
-
-@pytest.mark.parametrize("rule", [*RULES, ImportRule()], ids=lambda rule: rule.name)
-def test_rule_has_a_section_with_examples(rule: Rule) -> None:
-    assert SECTIONS[rule.name].startswith(f"\n{rule.summary}\n")
-    assert rule.summary.endswith(".")
-    assert rule.levels
-    assert examples(rule.name) or set(rule.levels) == {Level.REPORTED} or rule.name == "imports"
-
-
-def test_reports_link_to_sections() -> None:
-    assert {report.link(name) for name in SECTIONS} == {
-        f"{report.DOCUMENTATION}#{rule.name}" for rule in [*RULES, ImportRule()]
-    }
 
 
 # Cases

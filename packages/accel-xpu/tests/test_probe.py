@@ -63,9 +63,6 @@ def test_where_there_are_no_device_files_only_the_runtime_knows(monkeypatch):
     assert hardware.presence().present is None
 
 
-# --- through IPEX: which releases, how its import fails, what the build for CPUs is
-
-
 IPEX = "intel_extension_for_pytorch"
 WORKS = """
 from types import SimpleNamespace
@@ -156,9 +153,6 @@ def test_extensions_are_built_by_ipex_s_command(accelerator, fake_runtime):
     assert made.build_extension().__name__ == "DpcppBuildExtension"
 
 
-# --- Intel Extension for DeepSpeed: its class is read, and not used unless it has every method
-
-
 PACKAGE = "intel_extension_for_deepspeed"
 Write = Callable[..., None]
 
@@ -221,9 +215,6 @@ def test_without_deepspeed_there_is_nothing_to_derive_from(release, monkeypatch)
     evidence = external.evidence()
     assert not evidence.runtime
     assert "deepspeed is not" in evidence.reason
-
-
-# --- what the class answers where there is no device: on a login node, and to a launcher
 
 
 BINDINGS = """

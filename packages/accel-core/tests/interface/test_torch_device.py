@@ -65,9 +65,6 @@ def toy() -> Toy:
     return Toy()
 
 
-# --- what the conformance suite does not show
-
-
 def test_total_memory_of_each_device(toy: Toy) -> None:
     assert (toy.total_memory(1), toy.total_memory()) == (1001, 1000)
 
@@ -120,9 +117,6 @@ def test_module_gets_missing_names(monkeypatch: pytest.MonkeyPatch, own: dict[st
         assert toy.current_device() == 0
 
 
-# --- whole pages of pinned memory, which an allocator gives that begins in the middle of one; simulated ones do not
-
-
 class Pieces(PinnedMemoryInterface):
     """Cuts pinned memory out of larger pieces, as allocators with a cache do."""
 
@@ -142,9 +136,6 @@ def test_whole_pages_of_pinned_memory(dtype: torch.dtype, size: int) -> None:
     assert pinned.data_ptr() % mmap.PAGESIZE == 0
     assert torch.equal(pinned, tensor)
     assert (pinned.dtype, pinned.shape) == (tensor.dtype, tensor.shape)
-
-
-# --- a type with one device a process
 
 
 class One(OneDeviceAccelerator, Toy):
@@ -208,8 +199,6 @@ def test_pin_memory_without_pinned_memory() -> None:
     assert bare.pin_memory(tensor) is bare.pin_memory(tensor, align_bytes=0) is tensor
 
 
-# --- traits name features and ops; a key that names neither is refused when the accelerator is constructed
-
 TRAIT = Trait.unsupported("the card lacks it")
 
 
@@ -254,9 +243,6 @@ def test_features_have_keys_and_sentences() -> None:
         assert feature.sentence.endswith(".")
 
 
-# --- ops: builders are imported when asked for, and a missing op says why
-
-
 def test_builder_is_imported_when_used(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_ops.py").write_text("class GoodBuilder:\n    NAME = 'good'\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -279,8 +265,6 @@ def test_unimportable_builder_is_an_error(toy: Toy, name: str, target: str) -> N
     with pytest.raises(InvalidVendor, match=target):
         toy.create_op_builder(name)
 
-
-# --- environment variables have one place
 
 SOURCES = Path(env.__file__).parent
 

@@ -84,6 +84,16 @@ def _mine(rank: int, count: int = 4) -> torch.Tensor:
     return torch.full((count,), 2.0 * rank + 1)
 
 
+def _call_objects(rank: int, ranks: int) -> Any:
+    said, received, given = [None] * ranks, [f"from {rank}", rank], [None]
+    dist.all_gather_object(said, {"rank": rank})
+    dist.broadcast_object_list(received, 1)
+    gathered = [None] * ranks if rank == 0 else None
+    dist.gather_object(("mine", rank), gathered, 0)
+    dist.scatter_object_list(given, list(range(ranks)) if rank == 0 else None, 0)
+    return [said, received, gathered, given]
+
+
 def _call_barriers(rank: int, ranks: int) -> Any:
     dist.barrier()
     dist.monitored_barrier()
@@ -140,3 +150,27 @@ def _call_sub_groups(rank: int, ranks: int) -> Any:
     host = dist.new_group(backend="gloo")
     dist.all_reduce(both, group=host)
     return [both, own, dist.get_rank(mine), len(groups), dist.get_backend(host)]
+
+
+def _call_mesh(rank: int, ranks: int) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1, ranks), mesh_dim_names=("outer", "inner"))
+    whole = torch.arange(8.0).reshape(4, 2)
+    sharded = distribute_tensor(whole, mesh["inner"], [Shard(0)])
+    return [
+        sharded.to_local(),
+        sharded.redistribute(mesh["inner"], [Replicate()]).to_local(),
+        sharded.sum().full_tensor(),
+    ]
+
+
+def _call_differentiable(rank: int, ranks: int) -> Any:
+    import torch.distributed.nn as nn
+
+    tensor = _mine(rank).requires_grad_()
+    sent = nn.all_to_all([torch.zeros(2) for _ in range(ranks)], list(tensor.split(2)))
+    total = nn.all_reduce(tensor)
+    (total.sum() + sum(part.sum() for part in sent)).backward()
+    return [total.detach(), tensor.grad]

@@ -43,6 +43,19 @@ def ddp(rank: int, ranks: int) -> list[float]:
     return _losses(rank, model, torch.optim.AdamW(model.parameters(), lr=1e-2))
 
 
+def fsdp(rank: int, ranks: int) -> list[float]:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = _model()
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return _losses(rank, model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+
+
 def functionals(rank: int, ranks: int) -> list[Any]:
     """torch's collectives that return a new tensor, which compiled programs use."""
     group = dist.group.WORLD

@@ -253,6 +253,7 @@ def torch_fused_adam(device_type: str, then: StepRoute | None = None, modes: Seq
     modes: the values of `adam_w_mode` whose operator is used; plain torch takes steps of the other.
     """
     names = " and ".join(f"torch.{OPERATORS[mode]}" for mode in modes)
+    names += "".join(f" (adam_w_mode={mode}: plain torch)" for mode in _MODES if mode not in modes)
 
     def expected() -> str:
         return f"{names} if a step works when first loaded, else {LazyStep(then).what}"
@@ -372,10 +373,8 @@ def _kernels(source: KernelSource, check: SelfCheck, over: Callable[[Kernels], A
 
 def kernel_quantizer(source: KernelSource) -> Route:
     """Return the route of the quantizer with kernels."""
-    functions = quantizer_kernels.KernelQuantizerFunctions
-    return _kernels(
-        source, quantizer_kernels.self_check, lambda k: functions(source.device_type, k.launch, k.lack)
-    )
+    check, functions = quantizer_kernels.self_check, quantizer_kernels.KernelQuantizerFunctions
+    return _kernels(source, check, lambda k: functions(source.device_type, k.launch, k.lack))
 
 
 def kernel_lion(source: KernelSource) -> Route:

@@ -5,6 +5,7 @@
 import hashlib
 import json
 import random
+import re
 import shutil
 import struct
 import sys
@@ -17,6 +18,7 @@ import torch
 from accel_ops.optimizers.step_kernels import TYPES, KernelSteps
 from accel_ops.quantizers.quantizer import QuantizerFunctions
 from accel_ops.quantizers.quantizer_kernels import KernelQuantizerFunctions
+from accel_ops.routes import ARGUMENTS
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim
 from shared.adam_steps import HALVES, expect_steps_of_float64
@@ -100,6 +102,21 @@ def test_captures_take_plain_torch(queue, monkeypatch):
     values, before = torch.randn(2, 8), queue.launches
     same(op.quantize(values.to("xpu"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
     assert queue.launches == before
+
+
+def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(queue, monkeypatch):
+    monkeypatch.delattr(torch._C, "_xpu_getCurrentRawStream")
+    op, reason = load()
+    assert re.match("plain torch: .* torch has no queue: ", reason)
+    values = torch.randn(2, 8)
+    same(op.quantize(values.to("xpu"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
+
+
+def test_module_that_the_driver_refuses_gives_way_to_plain_torch(queue, tmp_path, monkeypatch):
+    header = packaged.modules()["accel_quantize_f32_8_sym"][:20]
+    rewrite(tmp_path / "images", dict.fromkeys(ARGUMENTS, header))
+    monkeypatch.setattr(packaged, "FOLDER", tmp_path / "images")
+    assert re.match("plain torch: .* libsycl does not load a module of SPIR-V: ", load()[1])
 
 
 # --- the kernels of Adam and Lion: the route, and float64's numbers
